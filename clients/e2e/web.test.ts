@@ -1,7 +1,7 @@
 import { randomInt } from "node:crypto";
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
-import type { Locator, Page, Route } from "playwright-core";
+import type { Locator, Page, Request, Route } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { violationsOf } from "./axe.js";
 import { type ApiFan, codeOf, type Device, logIn, logInByApi, runCommand, Stage } from "./stage.js";
@@ -222,6 +222,41 @@ describe("match list", () => {
     await shown(upcoming.first());
   });
 
+  test("next page is loaded although the browser reports late that its end was out of view", async () => {
+    const slow = await fan.context.newPage();
+    // A busy browser reports several changes in one call. This observer always collects them for a while.
+    await slow.addInitScript(() => {
+      globalThis.IntersectionObserver = class extends IntersectionObserver {
+        constructor(report: IntersectionObserverCallback, options?: IntersectionObserverInit) {
+          let waiting: IntersectionObserverEntry[] = [];
+          super((entries, observer) => {
+            if (waiting.length === 0) {
+              setTimeout(() => {
+                report(waiting, observer);
+                waiting = [];
+              }, 500);
+            }
+            waiting = [...waiting, ...entries];
+          }, options);
+        }
+      };
+    });
+    await slow.goto("/");
+    await slow.getByRole("combobox", { name: "Tournament" }).selectOption({ label: tournament });
+    const upcoming = slow.getByRole("region", { name: "Upcoming", exact: true }).getByRole("listitem");
+    await shown(upcoming.first());
+    await expect
+      .poll(
+        async () => {
+          await slow.evaluate(() => scrollTo(0, document.body.scrollHeight));
+          return upcoming.count();
+        },
+        { timeout: 10_000 },
+      )
+      .toBeGreaterThan(60);
+    await slow.close();
+  });
+
   test("failed page is retried, and its error belongs to its filter", async () => {
     const ofTournament = /\/api\/auth\/events\?tournament_id=\d+&status=scheduled&page=2/;
     let failures = 0;
@@ -378,29 +413,136 @@ describe("prediction", () => {
 });
 
 describe("chat", () => {
-  test("fan waits in line while the room is busy", async () => {
+  const sending = "**/api/auth/chat-rooms/*/messages";
+  const leave = () => page.getByRole("button", { name: "Leave" });
+  const message = (text: string) => log().locator(".message").filter({ hasText: text });
+  const say = async (text: string) => {
+    await input().fill(text);
+    await page.keyboard.press("Enter");
+  };
+
+  const isView = (request: Request) => /\/api\/auth\/stream\?.*chat=true/.test(request.url());
+
+  test("failed first message stays until it is sent", async () => {
     await atWidth(390);
     await page.goto("/#/");
     await page.getByRole("link", { name: /101 to 99/ }).click();
+    await shown(log());
     liveMatch = Number(new URL(page.url()).hash.split("/").at(-1));
-    const keys: (string | undefined)[] = [];
-    await page.route("**/api/auth/chat-rooms/*/join", async (route) => {
-      keys.push(route.request().headers()["idempotency-key"]);
-      if (keys.length > 2) return route.fallback();
-      await failWith(503, { code: "room_busy", message: "The room is busy." }, { "Retry-After": "1" })(route);
-    });
-    await page.getByRole("button", { name: "Join the chat" }).click();
-    await shown(page.getByText("The chat is busy. You're in line…"));
-    await shot("in-line");
-    await shown(input());
-    expect(keys).toHaveLength(3);
-    expect(new Set(keys)).toHaveLength(1);
-    await page.unroute("**/api/auth/chat-rooms/*/join");
-    const { data } = await other.request<{ data: { room_id: string; is_joined: boolean }[] }>(
-      `/api/auth/chat-rooms?event_id=${liveMatch}`,
-    );
+    expect(await leave().count(), "reading does not join").toBe(0);
+    await shot("spectator-empty");
+    const { data } = await other.request<{ data: { room_id: string }[] }>(`/api/auth/chat-rooms?event_id=${liveMatch}`);
     room = data[0]?.room_id ?? "";
     await other.request(`/api/auth/chat-rooms/${encodeURIComponent(room)}/join`, "POST");
+    await other.say(room, "Anyone here?");
+    await shown(message("Anyone here?"));
+
+    const keys: (string | undefined)[] = [];
+    let isRefused = true;
+    await page.route(sending, async (route) => {
+      if (route.request().postDataJSON().body !== "First of all") return route.fallback();
+      keys.push(route.request().headers()["idempotency-key"]);
+      if (!isRefused) return route.fallback();
+      await failWith(
+        503,
+        { code: "chat_unavailable", message: "Chat is unavailable." },
+        { "Retry-After": "60" },
+      )(route);
+    });
+    await say("First of all");
+    await shown(message("First of all").getByText("Not sent."));
+    // This message joins, but the first one is not sent yet.
+    await say("Second thought");
+    await gone(message("Second thought").getByText("Sending…"));
+    await expect.poll(() => other.count(room, "Second thought")).toBe(1);
+    await shown(message("First of all").getByText("Not sent."));
+    await shot("spectator-failed");
+    expect(await violationsOf(page)).toEqual([]);
+    const homeserver: string[] = [];
+    const listener = (request: Request) => {
+      if (/\/_matrix\/|\/\.well-known\/matrix/.test(request.url())) homeserver.push(request.url());
+    };
+    page.on("request", listener);
+    await page.goto("/#/me");
+    await log().waitFor({ state: "detached" });
+    await page.goto(`/#/match/${liveMatch}`);
+    // The page knows that the fan has joined, but does not replace the view while a message is not sent.
+    await shown(leave());
+    await other.say(room, "Welcome");
+    await shown(message("Welcome"));
+    expect(homeserver).toEqual([]);
+    await shown(message("First of all").getByText("Not sent."));
+    page.off("request", listener);
+    isRefused = false;
+    await message("First of all").getByRole("button", { name: "Try again" }).click();
+    await gone(message("First of all").getByText(/Not sent|Sending/));
+    expect(keys).toHaveLength(2);
+    expect(new Set(keys)).toHaveLength(1);
+    await page.unroute(sending);
+    for (const text of ["First of all", "Second thought"]) {
+      expect(await message(text).count()).toBe(1);
+      expect(await other.count(room, text)).toBe(1);
+    }
+    await leave().click();
+    await gone(leave());
+    await shown(message("First of all"));
+  });
+
+  test("messages wait in line while the room is busy", async () => {
+    const requests: [text: string, key: string | undefined][] = [];
+    await page.route(sending, async (route) => {
+      requests.push([route.request().postDataJSON().body, route.request().headers()["idempotency-key"]]);
+      if (requests.length > 2) return route.fallback();
+      await failWith(503, { code: "room_busy", message: "The room is busy." }, { "Retry-After": "2" })(route);
+    });
+    await say("Hello, everyone");
+    await shown(page.getByText("The chat is busy. You're in line…"));
+    await say("Me again");
+    await shot("in-line");
+    expect(await violationsOf(page)).toEqual([]);
+    const closed = page.waitForEvent("requestfailed", isView);
+    await input().fill("Still writing");
+    await shown(leave());
+    await gone(page.getByText("The chat is busy. You're in line…"));
+    await page.unroute(sending);
+    expect(requests.map(([text]) => text)).toEqual([...Array(3).fill("Hello, everyone"), "Me again"]);
+    expect(new Set(requests.map(([, key]) => key))).toHaveLength(2);
+    for (const text of ["Hello, everyone", "Me again"]) {
+      await shown(message(text));
+      expect(await message(text).count()).toBe(1);
+      expect(await other.count(room, text)).toBe(1);
+    }
+    // The spectator is a member now, and the form was not replaced.
+    await closed;
+    expect(await input().inputValue()).toBe("Still writing");
+    expect(await input().evaluate((element) => element === document.activeElement)).toBe(true);
+    await input().fill("");
+  });
+
+  test("hidden tab closes the stream of a spectator", async () => {
+    const viewer = await stage.device();
+    await logIn(viewer.page, "+15550100101");
+    const open = new Set<Request>();
+    viewer.page.on("request", (request) => isView(request) && open.add(request));
+    for (const event of ["requestfailed", "requestfinished"] as const) {
+      viewer.page.on(event as "requestfailed", (request) => open.delete(request));
+    }
+    await viewer.page.goto(`/#/match/${liveMatch}`);
+    await shown(log(viewer.page).getByText("Hello, everyone"));
+    expect(open.size).toBe(1);
+    const setHidden = (isHidden: boolean) =>
+      viewer.page.evaluate((isHidden) => {
+        Object.defineProperty(document, "hidden", { configurable: true, value: isHidden });
+        document.dispatchEvent(new Event("visibilitychange"));
+      }, isHidden);
+    await setHidden(true);
+    await expect.poll(() => open.size, { timeout: 40_000 }).toBe(0);
+    await other.say(room, "Said to a hidden tab");
+    await setHidden(false);
+    await shown(log(viewer.page).getByText("Said to a hidden tab"));
+    expect(open.size).toBe(1);
+    expect(await log(viewer.page).getByText("Hello, everyone").count()).toBe(1);
+    await viewer.context.close();
   });
 
   test("list follows the newest message unless the reader scrolled up", async () => {
@@ -477,11 +619,6 @@ describe("chat", () => {
       if (isDown) return route.abort();
       return route.fallback();
     });
-    const say = async (text: string) => {
-      await input().fill(text);
-      await page.keyboard.press("Enter");
-    };
-    const message = (text: string) => log().locator(".message").filter({ hasText: text });
     await say("Lost on the way");
     await shown(message("Lost on the way").getByText("Not sent."));
     await shot("chat-failed");

@@ -127,18 +127,66 @@ export class Matchday {
 
   /**
    * Joins a room. While the room is busy (`room_busy`), retries after each `Retry-After` with the same idempotency key, for
-   * at most `retry.longestLine` seconds, and calls `onWaiting` before each pause.
+   * at most `retry.longestLine` seconds, and calls `onWaiting` before each pause. A refused join stays in the service's
+   * queue and may be done before the retry, so `already_a_member` is a success then.
    */
   async joinRoom(
     room: string,
     options: { signal?: AbortSignal; onWaiting?: (line: InLine) => void } = {},
   ): Promise<ResponseBody<"/api/auth/chat-rooms/{room}/join", "post">> {
     const { signal, onWaiting } = options;
-    return this.post("/api/auth/chat-rooms/{room}/join", {
-      params: { path: { room } },
+    let hasWaited = false;
+    const waits = (line: InLine) => {
+      hasWaited = true;
+      onWaiting?.(line);
+    };
+    try {
+      return await this.post("/api/auth/chat-rooms/{room}/join", {
+        params: { path: { room } },
+        fetch: withRetries(send, this.#retry(), waits),
+        ...(signal && { signal }),
+      });
+    } catch (error) {
+      if (!hasWaited || !(error instanceof MatchdayError) || error.code !== "already_a_member") throw error;
+      const room_id = await this.#joinedStand(room, signal);
+      return { message: "You have joined the room.", data: { room_id, membership: "join" } };
+    }
+  }
+
+  /** Returns the room itself if the caller is a member of it, and otherwise the stand of the same match that they joined. */
+  async #joinedStand(room: string, signal: AbortSignal | undefined): Promise<string> {
+    const rooms = async (query: { joined?: boolean; event_id?: number }) => {
+      const params = { query: { ...query, per_page: 100 } };
+      return (await this.get("/api/auth/chat-rooms", { params, ...(signal && { signal }) })).data;
+    };
+    const joined = await rooms({ joined: true });
+    if (joined.some(({ room_id }) => room_id === room)) return room;
+    // The list does not contain the match of the requested room, so look for the room among those of each match.
+    for (const { room_id, event_id, stand } of joined) {
+      if (stand === null || event_id === null) continue;
+      if ((await rooms({ event_id })).some((other) => other.room_id === room)) return room_id;
+    }
+    return room;
+  }
+
+  /**
+   * Sends a text message to a room. A caller who is not a member joins first, so `room_id` of the response may be another
+   * stand. While the room is busy, waits in line like `joinRoom`. To send the same message again after a failure, pass the
+   * same `key`: it is sent once.
+   */
+  async sendMessage(
+    room: string,
+    body: string,
+    options: { key?: string; signal?: AbortSignal; onWaiting?: (line: InLine) => void } = {},
+  ): Promise<ResponseBody<"/api/auth/chat-rooms/{room}/messages", "post">["data"]> {
+    const { key = randomKey(), signal, onWaiting } = options;
+    const { data } = await this.post("/api/auth/chat-rooms/{room}/messages", {
+      params: { path: { room }, header: { "Idempotency-Key": key } },
+      body: { body },
       fetch: withRetries(send, this.#retry(), onWaiting),
       ...(signal && { signal }),
     });
+    return data;
   }
 
   /** Iterates over the live stream. Reconnects automatically; ends with `break` or the signal. */

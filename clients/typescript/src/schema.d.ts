@@ -43,8 +43,10 @@ export interface paths {
          *     - `points`: the points that the caller earned with a match.
          *     - `rank`: the caller's overall rank, after the scores of a match they predicted were applied.
          *     - `reset`: events were missed that are no longer available; reload the lists.
+         *     - `chat`: with `chat=true`, a message of the room, the end of the replay, or the removal of a message. First come up
+         *       to 100 recent messages, then `ready`, then messages as they are sent. If a room is very busy, some are left out.
          *
-         *     Each event has an `id`. A client that loses the connection reconnects with the last id as `Last-Event-ID`. It misses
+         *     Each event except `chat` has an `id`. A client that loses the connection reconnects with the last id as `Last-Event-ID`. It misses
          *     no events, but may receive an event twice. The server ends connections from time to time, and disconnects slow
          *     clients. The field `retry` is the pause in milliseconds before a client reconnects. Every few seconds the server
          *     sends a heartbeat that contains only an `id`.
@@ -655,27 +657,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/auth/chat-rooms/{room}/join": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Join a room
-         * @description Match rooms have a limited capacity. If the requested room is full, the caller joins another stand of the same
-         *     match; `room_id` contains the joined room, and `message` names the stand.
-         */
-        post: operations["join_room"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/api/auth/chat-rooms/{room}/leave": {
         parameters: {
             query?: never;
@@ -987,6 +968,48 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/auth/chat-rooms/{room}/join": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Join a room
+         * @description Match rooms have a limited capacity. If the requested room is full, the caller joins another stand of the same
+         *     match; `room_id` contains the joined room, and `message` names the stand.
+         */
+        post: operations["join_room"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/auth/chat-rooms/{room}/messages": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Send a text message to a room
+         * @description A caller who is not a member of a public room joins it first, by the rules of joining: if the room of a match is full,
+         *     the message goes to another stand. Encrypted rooms need a Matrix client.
+         */
+        post: operations["send_message"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/healthz": {
         parameters: {
             query?: never;
@@ -1190,6 +1213,18 @@ export interface components {
             };
             /** @description Top ten members by correct predictions, then by accuracy, over all finished matches. */
             top_predictors: components["schemas"]["TopPredictor"][];
+        };
+        /** @description Sender of a chat message. */
+        ChatSender: {
+            user_id: components["schemas"]["UserId"] | null;
+            /**
+             * @description Part of the Matrix user id before the colon.
+             * @example swift_winger
+             */
+            username: string;
+            /** @example Ada Obi */
+            name: string | null;
+            avatar_url: string | null;
         };
         /** @description Client discovery document of the Matrix specification. */
         ClientDiscovery: {
@@ -1698,6 +1733,11 @@ export interface components {
              */
             points: number;
         };
+        MessageSent: {
+            /** @example Message sent. */
+            message: string;
+            data: components["schemas"]["SentChatMessage"];
+        };
         MoveUndone: {
             /** @example Your account is back on this number, and all sessions were ended. Log in again. */
             message: string;
@@ -1706,6 +1746,13 @@ export interface components {
         MyTeams: {
             primary: components["schemas"]["FavouriteTeam"] | null;
             other: components["schemas"]["FavouriteTeam"][];
+        };
+        NewChatMessage: {
+            /**
+             * @description Text, with line breaks but without other control characters.
+             * @example Come on!
+             */
+            body: string;
         };
         NewCredentials: {
             /** @example Chat credentials created. */
@@ -2260,6 +2307,26 @@ export interface components {
              */
             away: number;
         };
+        /** @description A message that was just sent. */
+        SentChatMessage: {
+            /**
+             * @description The homeserver's id of the message.
+             * @example $Rqnc-F-dvnEYJTyHq_iKxU2bZ1CI92-kuZq3a5lr5Zg
+             */
+            event_id: string;
+            /**
+             * @description Room that has the message. For a match, it may be another stand than requested.
+             * @example !auQboWavgiRMaylzYl:example.org
+             */
+            room_id: string;
+            /** @description Whether this request joined the room. */
+            joined: boolean;
+            /**
+             * Format: date-time
+             * @example 2026-11-20T15:21:07Z
+             */
+            sent_at: string;
+        };
         /** @description One of the caller's sessions. */
         Session: {
             id: components["schemas"]["SessionId"];
@@ -2373,6 +2440,49 @@ export interface components {
          * @enum {string}
          */
         StreamChange: "created" | "status" | "start_time" | "score";
+        /** @description Chat item of a spectator. `type` determines the other fields. */
+        StreamChat: {
+            /** @example !auQboWavgiRMaylzYl:example.org */
+            room_id: string;
+            /**
+             * @description The homeserver's id of the message. Ignore a message whose id you have already.
+             * @example $Rqnc-F-dvnEYJTyHq_iKxU2bZ1CI92-kuZq3a5lr5Zg
+             */
+            event_id: string;
+            sender: components["schemas"]["ChatSender"];
+            /**
+             * @description Text, cut to 2,000 characters.
+             * @example Come on!
+             */
+            body: string;
+            /**
+             * Format: date-time
+             * @description Time at which the homeserver accepted the message.
+             * @example 2026-11-20T15:21:07Z
+             */
+            sent_at: string;
+            /** @description Whether the message was sent before the stream opened, or arrives late. Live messages have `false`. */
+            replay: boolean;
+            /** @enum {string} */
+            type: "message";
+        } | {
+            /** @example !auQboWavgiRMaylzYl:example.org */
+            room_id: string;
+            /**
+             * @description Number of replayed messages.
+             * @example 100
+             */
+            replayed: number;
+            /** @enum {string} */
+            type: "ready";
+        } | {
+            /** @example !auQboWavgiRMaylzYl:example.org */
+            room_id: string;
+            /** @example $Rqnc-F-dvnEYJTyHq_iKxU2bZ1CI92-kuZq3a5lr5Zg */
+            event_id: string;
+            /** @enum {string} */
+            type: "removal";
+        };
         /** @description A stream event, as a client for server-sent events parses it. */
         StreamEvent: {
             /**
@@ -2382,7 +2492,7 @@ export interface components {
             id: string;
             /**
              * @description Kind of event, which determines the schema of `data`: `StreamMatch`, `StreamResult`, `StreamTally`,
-             *     `StreamPoints`, `StreamRank`, or an empty object for `reset`.
+             *     `StreamPoints`, `StreamRank`, `StreamChat`, or an empty object for `reset`.
              */
             event: components["schemas"]["StreamEventKind"];
             /**
@@ -2395,7 +2505,7 @@ export interface components {
          * @description Kind of a stream event.
          * @enum {string}
          */
-        StreamEventKind: "event" | "result" | "tally" | "points" | "rank" | "reset";
+        StreamEventKind: "event" | "result" | "tally" | "points" | "rank" | "reset" | "chat";
         /** @description Current state of a match. */
         StreamMatch: {
             event_id: components["schemas"]["EventId"];
@@ -2927,6 +3037,8 @@ export interface operations {
                  * @example !auQboWavgiRMaylzYl:example.org
                  */
                 room_id?: string;
+                /** @description If `true`, also the messages of the room `room_id`, as `chat` events. The caller need not be a member. */
+                chat?: boolean;
                 /** @description Only events of matches that the caller predicted. */
                 mine?: boolean;
                 /**
@@ -2957,8 +3069,17 @@ export interface operations {
                     "text/event-stream": components["schemas"]["StreamEvent"];
                 };
             };
+            /** @description With `chat=true`: the room is encrypted (`room_encrypted`) */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
             401: components["responses"]["Unauthenticated"];
-            /** @description The room is private and the caller is not a member */
+            /** @description The room is private and the caller is not a member, or, with `chat=true`, the caller is banned from it */
             403: {
                 headers: {
                     [name: string]: unknown;
@@ -4421,85 +4542,6 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
-    join_room: {
-        parameters: {
-            query?: never;
-            header?: {
-                /**
-                 * @description Unique key of this request, chosen by the client, like a UUID. A request that is sent again with the same key, path and body within 24 hours is not performed again: the response is the stored one, with `Idempotency-Replayed: true`. Responses with status 401, 403, 413, 429 or 5xx are not stored, nor are responses with credentials. The same key with another body is 422 `idempotency_key_reused`.
-                 * @example 8e03978e-40d5-43dd-bc93-6894a57f9324
-                 */
-                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
-            };
-            path: {
-                /**
-                 * @description The homeserver's id of the room, with or without percent-encoding.
-                 * @example !auQboWavgiRMaylzYl:example.org
-                 */
-                room: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["RoomJoined"];
-                };
-            };
-            401: components["responses"]["Unauthenticated"];
-            /** @description The room is private and the caller is not invited, or the caller is banned from it (`not_allowed`), or the caller is muted (`muted`) */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorBody"];
-                };
-            };
-            /** @description The room does not exist */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorBody"];
-                };
-            };
-            /** @description The caller is already a member of the room or, for a match, of any of its stands */
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorBody"];
-                };
-            };
-            422: components["responses"]["Invalid"];
-            /** @description Too many requests; retry after `Retry-After` seconds */
-            429: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorBody"];
-                };
-            };
-            500: components["responses"]["Internal"];
-            /** @description Too many users are joining at the same time (`room_busy`), or chat is unavailable (`chat_unavailable`); retry after `Retry-After` seconds */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorBody"];
-                };
-            };
-        };
-    };
     leave_room: {
         parameters: {
             query?: never;
@@ -5492,6 +5534,170 @@ export interface operations {
             429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
+        };
+    };
+    join_room: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description Unique key of this request, chosen by the client, like a UUID. A request that is sent again with the same key, path and body within 24 hours is not performed again: the response is the stored one, with `Idempotency-Replayed: true`. Responses with status 401, 403, 413, 429 or 5xx are not stored, nor are responses with credentials. The same key with another body is 422 `idempotency_key_reused`.
+                 * @example 8e03978e-40d5-43dd-bc93-6894a57f9324
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /**
+                 * @description The homeserver's id of the room, with or without percent-encoding.
+                 * @example !auQboWavgiRMaylzYl:example.org
+                 */
+                room: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RoomJoined"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            /** @description The room is private and the caller is not invited, or the caller is banned from it (`not_allowed`), or the caller is muted (`muted`) */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description The room does not exist */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description The caller is already a member of the room or, for a match, of any of its stands */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            422: components["responses"]["Invalid"];
+            /** @description Too many requests; retry after `Retry-After` seconds */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            500: components["responses"]["Internal"];
+            /** @description Too many users are joining at the same time (`room_busy`), or chat is unavailable (`chat_unavailable`); retry after `Retry-After` seconds */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    send_message: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description Unique key of this request, chosen by the client, like a UUID. A request that is sent again with the same key, path and body within 24 hours is not performed again: the response is the stored one, with `Idempotency-Replayed: true`. Responses with status 401, 403, 413, 429 or 5xx are not stored, nor are responses with credentials. The same key with another body is 422 `idempotency_key_reused`.
+                 * @example 8e03978e-40d5-43dd-bc93-6894a57f9324
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /**
+                 * @description The homeserver's id of the room, with or without percent-encoding.
+                 * @example !auQboWavgiRMaylzYl:example.org
+                 */
+                room: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewChatMessage"];
+            };
+        };
+        responses: {
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MessageSent"];
+                };
+            };
+            /** @description The room is encrypted (`room_encrypted`) */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            /** @description The room is private and the caller is not a member, or the caller is banned from it (`not_allowed`), or the caller is muted (`muted`) */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description The room does not exist */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            409: components["responses"]["InProgress"];
+            413: components["responses"]["TooLarge"];
+            422: components["responses"]["Invalid"];
+            /** @description Too many requests; retry after `Retry-After` seconds */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            500: components["responses"]["Internal"];
+            /** @description Too many users are joining at the same time (`room_busy`), or chat is unavailable (`chat_unavailable`); retry after `Retry-After` seconds */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
         };
     };
     get_health: {

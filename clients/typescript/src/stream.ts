@@ -14,6 +14,8 @@ export type StreamEvent = { id: string } & (
   | { kind: "rank"; data: Schemas["StreamRank"] }
   /** Missed events are no longer available: reload the lists. */
   | { kind: "reset"; data: Record<string, never> }
+  /** With the filter `chat`. It has no own `id`, and `id` is that of the event before it. A reconnect repeats messages. */
+  | { kind: "chat"; data: Schemas["StreamChat"] }
 );
 
 /** Filters of the live stream. Without any, all events are sent. */
@@ -46,6 +48,7 @@ const kinds: Record<Schemas["StreamEventKind"] & StreamEvent["kind"], true> &
   points: true,
   rank: true,
   reset: true,
+  chat: true,
 };
 
 /** Yields the events of the stream and reconnects until the iteration ends. */

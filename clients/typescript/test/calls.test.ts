@@ -161,6 +161,33 @@ describe("joining a busy room", () => {
     expect(received).toHaveLength(3);
   });
 
+  test("join that is done before the retry is a success", async () => {
+    const done = { code: "already_a_member", message: "Already a member of this room." };
+    const listed = (room_id: string, event_id: number | null, stand: number | null) => ({ room_id, event_id, stand });
+    const respondTo = (joined: unknown[]) =>
+      serve((response, { path }, number) => {
+        if (path.endsWith("/join")) {
+          return number === 1 ? json(response, 503, roomBusy) : json(response, 409, done);
+        }
+        const query = new URL(path, "http://a.b").searchParams;
+        const stands = [listed("!a:b", 8, 1), listed("!c:d", 8, 2)];
+        json(response, 200, { data: query.has("joined") ? joined : query.get("event_id") === "8" ? stands : [] });
+      });
+    const same = await respondTo([listed("!a:b", 8, 1)]);
+    expect(await fan(same.url).joinRoom("!a:b")).toEqual(joined);
+    // The room was full, and the service assigned another stand of the match.
+    const other = await respondTo([listed("!own:b", null, null), listed("!x:b", 7, 1), listed("!c:d", 8, 2)]);
+    expect((await fan(other.url).joinRoom("!a:b")).data).toEqual({ room_id: "!c:d", membership: "join" });
+  });
+
+  test("join of a member is refused", async () => {
+    const { url, received } = await serve((response) =>
+      json(response, 409, { code: "already_a_member", message: "Already a member of this room." }),
+    );
+    expect(await errorOf(fan(url).joinRoom("!a:b"))).toMatchObject({ status: 409, code: "already_a_member" });
+    expect(received).toHaveLength(1);
+  });
+
   test("wait in line is limited", async () => {
     const { url, received } = await serve((response) => json(response, 503, roomBusy, { "Retry-After": "1" }));
     const error = await errorOf(fan(url, { longestLine: 1.5 }).joinRoom("!a:b"));
@@ -174,6 +201,19 @@ describe("joining a busy room", () => {
     await expect(fan(url).joinRoom("!a:b", { signal: AbortSignal.timeout(100) })).rejects.toThrow();
     expect(performance.now() - began).toBeLessThan(3_000);
     expect(received).toHaveLength(1);
+  });
+
+  test("message waits in line and is sent with one key", async () => {
+    const sent = { event_id: "$1", room_id: "!a:b", joined: true, sent_at: "2026-11-20T15:00:00Z" };
+    const { url, received } = await serve((response, _, number) =>
+      number === 1 ? json(response, 503, roomBusy) : json(response, 201, { message: "Message sent.", data: sent }),
+    );
+    const message = fan(url, { times: 0 }).sendMessage("!a:b", "Come on!", { key: "k-1" });
+    expect(await message).toEqual(sent);
+    expect(received.map(({ headers }) => headers["idempotency-key"])).toEqual(["k-1", "k-1"]);
+    expect(received.map(({ method, path }) => `${method} ${path}`)).toEqual(
+      Array(2).fill("POST /api/auth/chat-rooms/!a%3Ab/messages"),
+    );
   });
 
   test("unavailable chat is retried like any 503", async () => {

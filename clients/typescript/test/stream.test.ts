@@ -39,6 +39,21 @@ test("yields typed events and skips unknown kinds and empty blocks", async () =>
   expect(received[0]?.headers["last-event-id"]).toBeUndefined();
 });
 
+test("chat items keep the position of the stream", async () => {
+  const chat = (type: string) => `event: chat\ndata: {"type":"${type}","room_id":"!r:s","event_id":"$1"}\n\n`;
+  const { url, received } = await serve((response, _, number) => {
+    open(response, number === 1 ? `id: 1-4\n\n${chat("removal")}` : chat("removal"));
+    if (number === 1) response.end();
+  });
+  const events = await take(fan(url).stream({ room_id: "!r:s", chat: true }, quick), 2);
+  expect(events.map(({ id, kind }) => [id, kind])).toEqual([
+    ["1-4", "chat"],
+    ["1-4", "chat"],
+  ]);
+  expect(received[0]?.path).toBe("/api/auth/stream?room_id=%21r%3As&chat=true");
+  expect(received[1]?.headers["last-event-id"]).toBe("1-4");
+});
+
 test("reconnects with the last event id after a lost connection", async () => {
   const { url, received } = await serve((response, _, number) => {
     if (number === 1) {

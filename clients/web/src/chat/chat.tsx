@@ -1,4 +1,4 @@
-import { MatchdayError, type Schemas } from "@matchday/client";
+import type { Schemas } from "@matchday/client";
 import { useEffect, useRef, useState } from "react";
 import { Link } from "wouter";
 import { matchday } from "../session/session.ts";
@@ -7,8 +7,12 @@ import { useResource } from "../ui/resource.ts";
 import { errorMessage, Loaded } from "../ui/states.tsx";
 import "./chat.css";
 import { Conversation } from "./conversation.tsx";
+import { useOutbox } from "./outbox.ts";
 
-/** Chat of a match. The service handles joins and assigns the room; messages go to the homeserver. */
+/**
+ * Chat of a match. A fan reads it as a spectator and joins with the first message: the service assigns the room. Members
+ * are connected to the homeserver.
+ */
 export function Chat({ match }: { match: Schemas["Event"] }) {
   const rooms = useResource(
     async (signal) => {
@@ -20,6 +24,17 @@ export function Chat({ match }: { match: Schemas["Event"] }) {
     [match.id, match.chat_room_id],
     "rooms",
   );
+  const { reload } = rooms;
+  const isOutboxEmpty = useOutbox(match.id).length === 0;
+  const wasOutboxEmpty = useRef(isOutboxEmpty);
+  // A sent message has joined the room.
+  useEffect(() => {
+    if (isOutboxEmpty && !wasOutboxEmpty.current) {
+      reload();
+      notifyTabs();
+    }
+    wasOutboxEmpty.current = isOutboxEmpty;
+  }, [isOutboxEmpty, reload]);
   return (
     <section className="card chat" aria-labelledby="chat">
       <Loaded resource={rooms}>
@@ -35,76 +50,26 @@ export function Chat({ match }: { match: Schemas["Event"] }) {
                 ) : (
                   members > 0 && (
                     <span className="small soft numbers">
-                      {members.toLocaleString("en")} {members === 1 ? "fan" : "fans"}
+                      {members.toLocaleString("en")} {members === 1 ? "member" : "members"}
                     </span>
                   )
                 )}
               </header>
-              {joined ? (
-                <Conversation roomId={joined.room_id} />
+              {joined || match.chat_room_id ? (
+                <Conversation
+                  key={match.id}
+                  match={match.id}
+                  viewId={match.chat_room_id ?? undefined}
+                  joinedId={joined?.room_id}
+                />
               ) : (
-                <Join room={match.chat_room_id} joined={rooms.reload} />
+                <p className="empty">The chat for this match is being set up.</p>
               )}
             </>
           );
         }}
       </Loaded>
     </section>
-  );
-}
-
-type Joining = "idle" | "joining" | "in line";
-
-function Join({ room, joined }: { room: string | null; joined: () => void }) {
-  const [state, setState] = useState<Joining>("idle");
-  const [error, setError] = useState<unknown>();
-  const stop = useRef<AbortController>(undefined);
-  // A fan who leaves the page leaves the line.
-  useEffect(() => () => stop.current?.abort(), []);
-  async function join() {
-    if (!room) return;
-    const own = new AbortController();
-    stop.current = own;
-    setState("joining");
-    setError(undefined);
-    try {
-      await matchday.joinRoom(room, { signal: own.signal, onWaiting: () => setState("in line") });
-      joined();
-      notifyTabs();
-    } catch (error) {
-      if (own.signal.aborted) return;
-      // The fan is a member of this stand or of another stand of the match. The reloaded list shows which.
-      if (error instanceof MatchdayError && error.code === "already_a_member") return joined();
-      setError(error);
-      setState("idle");
-    }
-  }
-  function leaveLine() {
-    stop.current?.abort();
-    setState("idle");
-  }
-  if (!room) return <p className="empty">The chat for this match is being set up.</p>;
-  return (
-    <div className="join">
-      <p>Talk about this match with other fans.</p>
-      {error !== undefined && (
-        <p className="notice" role="alert">
-          {errorMessage(error)}
-        </p>
-      )}
-      <p role="status" className={state === "in line" ? "in-line" : "unseen"}>
-        {state === "in line" && "The chat is busy. You're in line…"}
-      </p>
-      {state === "in line" ? (
-        <button type="button" className="button quiet" onClick={leaveLine}>
-          Cancel
-        </button>
-      ) : (
-        <button type="button" className="button lantern" onClick={join} disabled={state !== "idle"}>
-          {state === "joining" ? "Joining…" : error !== undefined ? "Try again" : "Join the chat"}
-        </button>
-      )}
-    </div>
   );
 }
 

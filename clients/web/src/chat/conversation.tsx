@@ -1,13 +1,34 @@
 import { type FormEvent, useCallback, useEffect, useLayoutEffect, useRef, useState } from "react";
 import { Loading, Problem } from "../ui/states.tsx";
 import { timeOfDay } from "../ui/time.ts";
+import { useOutbox } from "./outbox.ts";
 import { Report } from "./report.tsx";
 import { type Message, type Timeline, useTimeline } from "./timeline.ts";
+import { useView } from "./view.ts";
 
-/** Messages of a room, with a form to send one. */
-export function Conversation({ roomId }: { roomId: string }) {
-  const timeline = useTimeline(roomId);
-  const { messages, error, isConnected, send, reopen } = timeline;
+interface ConversationProps {
+  match: number;
+  /** Room that spectators read. */
+  viewId: string | undefined;
+  /** Room that the fan has joined. */
+  joinedId: string | undefined;
+}
+
+/**
+ * Messages of a match's room, with a form to send one. A spectator becomes a member with the first message. The form then
+ * keeps its text and focus, and the spectator's messages stay until those of the homeserver are there.
+ */
+export function Conversation({ match, viewId, joinedId }: ConversationProps) {
+  // The fan stays a spectator while a message is in the outbox, because the homeserver's timeline does not have it.
+  const memberOf = useOutbox(match).length === 0 ? joinedId : undefined;
+  const member = useTimeline(memberOf);
+  const [isSpectator, setSpectator] = useState(memberOf === undefined);
+  const isMemberReady = memberOf !== undefined && (member.messages !== undefined || member.error !== undefined);
+  if (isSpectator ? isMemberReady : memberOf === undefined) setSpectator(!isSpectator);
+  const view = useView(match, isSpectator ? viewId : undefined);
+  const roomId = (isSpectator ? viewId : memberOf) ?? "";
+  const timeline = isSpectator ? view : member;
+  const { messages, error, isConnected, isWaiting, send, reopen } = timeline;
   /** Number of messages that the fan sent. The list scrolls to the end after each. */
   const [sent, setSent] = useState(0);
   if (error !== undefined) return <Problem error={error} retry={reopen} />;
@@ -18,8 +39,8 @@ export function Conversation({ roomId }: { roomId: string }) {
       ) : (
         <Loading what="Opening the chat" />
       )}
-      <p role="status" className={isConnected ? "unseen" : "chat-state small soft"}>
-        {isConnected ? "" : "Reconnecting to the chat…"}
+      <p role="status" className={isWaiting ? "in-line" : isConnected ? "unseen" : "chat-state small soft"}>
+        {isWaiting ? "The chat is busy. You're in line…" : isConnected ? "" : "Reconnecting to the chat…"}
       </p>
       <MessageForm
         send={(text) => {
@@ -174,7 +195,7 @@ function Line(props: { roomId: string; message: Message; follows: boolean; timel
 }
 
 function Failed({ message, timeline }: { message: Message; timeline: Timeline }) {
-  const isMuted = message.refusal === "M_USER_SUSPENDED" || message.refusal === "M_FORBIDDEN";
+  const isMuted = ["M_USER_SUSPENDED", "M_FORBIDDEN", "muted", "not_allowed"].includes(message.refusal ?? "");
   return (
     <div className="message-state small" role="alert">
       <span className="fault">{isMuted ? "Not sent. You can read this chat but can't post." : "Not sent."}</span>{" "}

@@ -14,7 +14,7 @@ export interface Message {
   text: string;
   at: Date;
   state: "sent" | "sending" | "failed";
-  /** Matrix error code with which the homeserver refused it. */
+  /** Error code with which the service or the homeserver refused it. */
   refusal: string | undefined;
 }
 
@@ -23,6 +23,8 @@ export interface Timeline {
   messages: Message[] | undefined;
   error: unknown;
   isConnected: boolean;
+  /** Whether a message waits until the busy room accepts it. */
+  isWaiting: boolean;
   /** Whether the room has earlier messages to load. */
   hasEarlier: boolean;
   loadEarlier: () => Promise<void>;
@@ -36,13 +38,22 @@ export interface Timeline {
 /** Number of earlier messages to load at a time. */
 const earlierCount = 40;
 
-/** Messages of a room, kept up to date by the sync. */
-export function useTimeline(roomId: string): Timeline {
+/** Messages of a room, kept up to date by the sync. Without a room, the homeserver is not contacted. */
+export function useTimeline(roomId: string | undefined): Timeline {
   const [messages, setMessages] = useState<Message[]>();
   const [hasEarlier, setHasEarlier] = useState(false);
   const [error, setError] = useState<unknown>();
   const [isConnected, setConnected] = useState(true);
   const [round, setRound] = useState(0);
+  // Messages of the previous room must not be shown, even for one render.
+  const [openRoom, setOpenRoom] = useState(roomId);
+  if (openRoom !== roomId) {
+    setOpenRoom(roomId);
+    setMessages(undefined);
+    setHasEarlier(false);
+    setError(undefined);
+    setConnected(true);
+  }
   const reopen = useCallback(() => {
     setError(undefined);
     setRound((round) => round + 1);
@@ -59,6 +70,7 @@ export function useTimeline(roomId: string): Timeline {
 
   // biome-ignore lint/correctness/useExhaustiveDependencies: each round reopens the chat
   useEffect(() => {
+    if (roomId === undefined) return;
     let isUnmounted = false;
     let unsubscribe = () => {};
     openChat().then(
@@ -97,6 +109,7 @@ export function useTimeline(roomId: string): Timeline {
 
   const send = useCallback(
     async (text: string) => {
+      if (roomId === undefined) return;
       const client = await openChat();
       await client.sendTextMessage(roomId, text);
     },
@@ -124,10 +137,10 @@ export function useTimeline(roomId: string): Timeline {
     await client.scrollback(room, earlierCount);
     read(client);
   }, [roomId, read]);
-  return { messages, error, isConnected, hasEarlier, loadEarlier, send, retry, discard, reopen };
+  return { messages, error, isConnected, isWaiting: false, hasEarlier, loadEarlier, send, retry, discard, reopen };
 }
 
-async function failed(roomId: string, id: string): Promise<[MatrixClient, MatrixEvent | undefined]> {
+async function failed(roomId: string | undefined, id: string): Promise<[MatrixClient, MatrixEvent | undefined]> {
   const client = await openChat();
   const events = client.getRoom(roomId)?.getLiveTimeline().getEvents() ?? [];
   return [client, events.find((event) => event.status === "not_sent" && idOf(event) === id)];

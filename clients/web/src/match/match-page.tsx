@@ -33,7 +33,7 @@ export function MatchPage({ id }: { id: number }) {
 
   useLive((event) => {
     if (event.kind === "reset") return resource.reload();
-    if (event.data.event_id !== id) return;
+    if (event.kind === "chat" || event.data.event_id !== id) return;
     if (event.kind === "event") resource.change((all) => ({ ...all, match: updated(all.match, event.data) }));
     if (event.kind === "tally") resource.change((all) => ({ ...all, tally: { ...all.tally, ...event.data } }));
     if (event.kind === "points") resource.reload();
