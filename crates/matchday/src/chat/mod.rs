@@ -6,5 +6,6 @@ pub(crate) mod members;
 pub mod membership_sync;
 pub mod messages;
 pub mod moderation;
+pub mod planned_removals;
 pub mod rooms;
 pub mod view;

@@ -130,6 +130,10 @@ pub const TABLES: &[Table] = &[
         "room_members",
         Fate::HandledElsewhere("the membership sync removes them room by room and updates the counts"),
     ),
+    Table::of_user("room_moderators", Fate::Deleted),
+    Table::of_user("room_mutes", Fate::Deleted).hiding(&["user_id", "muted_by"]),
+    Table::of_user("slow_mode_turns", Fate::Deleted).hiding(&["user_id", "request"]),
+    Table::of_user("removals", Fate::DeletedLater).whose("sender = any($4)").hiding(&["removed_by"]),
     Table::of_user("chat_inbox", Fate::DeletedLater).whose("sender = any($4) or state_key = any($4)"),
     Table::of_user("rooms", Fate::Stay("other users are members; the user id no longer identifies a person"))
         .whose("creator_id = $1")
