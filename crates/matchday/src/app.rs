@@ -39,6 +39,8 @@ use crate::{
         accounts::{service::Chat, work::ChatWork},
         membership_sync::service::MembershipSync,
         moderation::service::Moderation,
+        removals::service::Removals,
+        room_moderation::service::RoomModeration,
         rooms::service::Rooms,
         view::service::ChatView,
     },
@@ -96,6 +98,8 @@ pub struct Services {
     pub membership_sync: MembershipSync,
     pub rooms: Rooms,
     pub moderation: Moderation,
+    pub room_moderation: RoomModeration,
+    pub removals: Removals,
     pub login: Login,
     pub sessions: Sessions,
     pub account_deletion: AccountDeletion,
@@ -208,6 +212,9 @@ impl App {
         let chat_work =
             ChatWork { db: core.db.clone(), chat: chat.clone(), rooms: rooms.clone(), accounts: accounts.clone() };
         let moderation = Moderation::new(&core, chat.clone(), accounts.clone(), sessions.clone(), restricted_phones);
+        let room_moderation = RoomModeration::new(&core, rooms.clone(), accounts.clone());
+        let removals =
+            Removals::new(&core, &config.moderation, chat.clone(), rooms.clone(), accounts.clone(), moderation.clone());
         let fixtures = Fixtures::new(&core, matches.clone(), Arc::new(rooms.clone()));
         let predictions = Predictions::new(&core, &matches, &config.predictions);
         let leaderboard_cache = LeaderboardCache::new(&core, redis.clone(), &config.redis).context("redis.url")?;
@@ -277,6 +284,8 @@ impl App {
             membership_sync,
             rooms,
             moderation,
+            room_moderation,
+            removals,
             login,
             sessions,
             account_deletion,
@@ -403,6 +412,8 @@ services! {
     predictions: Predictions,
     rooms: Rooms,
     moderation: Moderation,
+    removals: Removals,
+    room_moderation: RoomModeration,
     sessions: Sessions,
     shutdown: Shutdown,
     sms: Sms,

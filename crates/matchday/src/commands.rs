@@ -5,6 +5,7 @@ mod coins;
 mod demo;
 mod feeds;
 mod health;
+mod messages;
 mod notifications;
 mod rooms;
 mod scores;
@@ -48,8 +49,9 @@ use web::{
 };
 
 pub(crate) use self::{
-    coins::CoinsCommand, demo::SimulateArguments, feeds::FeedsCommand, notifications::NotificationsCommand,
-    rooms::RoomsCommand, scores::ScoresCommand, users::ShowArguments, webhooks::WebhooksCommand,
+    coins::CoinsCommand, demo::SimulateArguments, feeds::FeedsCommand, messages::MessagesCommand,
+    notifications::NotificationsCommand, rooms::RoomsCommand, scores::ScoresCommand, users::ShowArguments,
+    webhooks::WebhooksCommand,
 };
 use crate::{Arguments, Command};
 
@@ -215,6 +217,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
             Command::Scores(command) => scores::scores(config, command).await,
             Command::Coins(command) => coins::coins(config, command).await,
             Command::Rooms(command) => rooms::rooms(config, command).await,
+            Command::Messages(command) => messages::messages(config, command).await,
             Command::Demo => demo::demo(config).await,
             Command::Simulate(arguments) => demo::simulate(config, arguments).await,
             Command::Webhooks(command) => webhooks::webhooks(config, command).await,

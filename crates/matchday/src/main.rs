@@ -69,9 +69,12 @@ enum Command {
     Demo,
     /// Simulate matches of the demo in accelerated time: goals, results, predictions and chat.
     Simulate(commands::SimulateArguments),
-    /// Turn the bot's announcements in a room on or off.
+    /// Manage moderators, slow mode and announcements of rooms.
     #[command(subcommand)]
     Rooms(commands::RoomsCommand),
+    /// Remove chat messages.
+    #[command(subcommand)]
+    Messages(commands::MessagesCommand),
     /// Manage webhook endpoints, and replay failed deliveries.
     #[command(subcommand)]
     Webhooks(commands::WebhooksCommand),

@@ -33,7 +33,7 @@ use crate::{
     app::App,
     catalogue::{matches, teams},
     chat::{
-        self, membership_sync, moderation, rooms,
+        self, membership_sync, moderation, removals, room_moderation, rooms,
         view::payloads::{ChatSender, StreamChat},
     },
     delivery::{
@@ -102,6 +102,8 @@ fn features() -> OpenApiRouter<App> {
         .merge(coins::routes())
         .merge(rooms::routes())
         .merge(moderation::routes())
+        .merge(room_moderation::routes())
+        .merge(removals::routes())
         .merge(notifications::routes())
         .merge(sessions::routes())
         .merge(sms::routes())

@@ -24,7 +24,7 @@ use crate::{
         feeds,
         matches::{self, partitions},
     },
-    chat::{accounts::work::ChatWork, messages::IGNORED, rooms::service::Rooms},
+    chat::{accounts::work::ChatWork, messages::IGNORED, removals::service::Removals, rooms::service::Rooms},
     delivery::{announcements::service::Announcements, live::tallies::TallyPublisher, webhooks::service::Webhooks},
     identity::{account_deletion, accounts::restrictions, sessions},
 };
@@ -80,6 +80,7 @@ pub fn queues(app: &App) {
     app.shutdown.spawn(relay(app.clone(), closing));
     consume(app, ChatWork::spec(), &app.chat_work, |chat, work| async move { chat.perform(work).await });
     consume(app, Rooms::work(), &app.rooms, |rooms, work| async move { rooms.perform(work).await });
+    consume(app, Removals::work(), &app.removals, |removals, work| async move { removals.perform(work).await });
     consume(app, app.scores.work(), &app.scores, |scores, work| async move { scores.perform(work).await });
     for spec in Announcements::specs() {
         consume(app, spec, &app.announcements, |announcements, fact| async move { announcements.pass_on(fact).await });
@@ -119,6 +120,16 @@ pub fn work(app: &App) {
             Ok(0) => {}
             Ok(users) => tracing::info!(users, "expired restrictions lifted"),
             Err(error) => tracing::warn!(%error, "expired restrictions not lifted"),
+        },
+    ));
+    let room_moderation = app.room_moderation.clone();
+    app.shutdown.spawn(singleton(
+        app.clone(),
+        Periodic::new("expired room mutes", Duration::from_secs(2)),
+        async move || match room_moderation.lift_ended().await {
+            Ok(0) => {}
+            Ok(mutes) => tracing::info!(mutes, "expired mutes in rooms lifted"),
+            Err(error) => tracing::warn!(%error, "expired mutes in rooms not lifted"),
         },
     ));
     let phones = app.phone_moves.clone();
@@ -496,6 +507,8 @@ async fn sweep(app: &App) {
     let keys = app.idempotency.sweep().await.map_err(|error| error.to_string());
     let reminders = app.notifications.sweep().await.map_err(|error| error.to_string());
     let moderation = app.moderation.sweep().await.map_err(|error| error.to_string());
+    let removals = app.removals.sweep().await.map_err(|error| error.to_string());
+    let turns = app.room_moderation.sweep().await.map_err(|error| error.to_string());
     let weeks = app.scores.drop_past_weeks().await.map_err(|error| error.to_string());
     let swept = [
         ("sessions", sessions),
@@ -507,6 +520,8 @@ async fn sweep(app: &App) {
         ("idempotency keys", keys),
         ("reminders", reminders),
         ("restricted phones and reports of deleted accounts", moderation),
+        ("removals", removals),
+        ("turns in slow mode", turns),
         ("scores of past weeks", weeks),
     ];
     for (what, outcome) in swept {

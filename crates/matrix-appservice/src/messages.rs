@@ -1,8 +1,11 @@
 //! Messages that the bot and users send to rooms, and the recent messages of a room.
 
 use ruma::{
-    OwnedEventId, RoomId, UInt, UserId,
-    api::client::message::{get_message_events, send_message_event},
+    EventId, OwnedEventId, RoomId, UInt, UserId,
+    api::client::{
+        message::{get_message_events, send_message_event},
+        redact::redact_event,
+    },
 };
 use serde_json::Value;
 
@@ -65,6 +68,23 @@ impl Homeserver {
             .map_err(|error| no_view(error, room))?;
         // One malformed event must not hide the others.
         Ok(MessagePage { events: response.chunk.iter().filter_map(read_event).collect(), next: response.end })
+    }
+
+    /// Removes the content of an event, as the bot. A repeated call with the same transaction id has no effect as long as
+    /// Synapse has the id in memory; another redaction of a redacted event changes nothing that users see.
+    pub async fn redact(
+        &self,
+        room: &RoomId,
+        event_id: &EventId,
+        transaction: &str,
+        reason: &str,
+    ) -> Result<(), Error> {
+        let bot = self.bot()?;
+        let transaction = ids::in_path(transaction).into();
+        let mut request =
+            redact_event::v3::Request::new(ids::room_in_path(room)?, ids::event_in_path(event_id)?, transaction);
+        request.reason = (!reason.is_empty()).then(|| reason.to_owned());
+        self.call(request, &bot, Acting::AsTheService).await.map_err(|error| in_room(error, room)).map(|_| ())
     }
 
     async fn send_from_device(&self, room: &RoomId, transaction: &str, content: &Value) -> Result<OwnedEventId, Error> {

@@ -1,5 +1,7 @@
 //! Creating, finding, naming and discarding rooms.
 
+use std::collections::BTreeMap;
+
 use ruma::{
     EventId, OwnedEventId, OwnedRoomAliasId, OwnedRoomId, OwnedUserId, RoomId, RoomVersionId, UserId,
     api::client::{
@@ -66,6 +68,19 @@ pub struct SeenEvent {
     pub timestamp_ms: u64,
     /// Nearly empty if the event was redacted.
     pub content: Value,
+}
+
+impl SeenEvent {
+    /// Whether this is a message of a user, encrypted or not.
+    pub fn is_message(&self) -> bool {
+        self.state_key.is_none() && matches!(self.kind.as_str(), "m.room.message" | "m.room.encrypted" | "m.sticker")
+    }
+
+    /// Whether the content of this message was removed.
+    pub fn is_redacted(&self) -> bool {
+        // A redaction keeps no field of a message's content.
+        self.content.as_object().is_some_and(Map::is_empty)
+    }
 }
 
 impl Homeserver {
@@ -174,6 +189,29 @@ impl Homeserver {
         levels.insert("users".to_owned(), users.into());
         let levels = Value::Object(levels);
         self.send_state(room, "m.room.power_levels", "", &levels, &bot, Acting::AsTheService).await.map(|_| ())
+    }
+
+    /// Gives these users their power levels, and all other users except the bot the default level. Sends no event if the
+    /// levels are the same. The last of two concurrent calls for the same room wins.
+    pub async fn set_power_levels(&self, room: &RoomId, users: &BTreeMap<OwnedUserId, i64>) -> Result<(), Error> {
+        let bot = self.bot()?;
+        let levels = self.state_content(room, "m.room.power_levels", "").await?;
+        let Some(Value::Object(mut levels)) = levels else { return Err(Error::NoSuchRoom(room.to_owned())) };
+        let mut wanted: Map<String, Value> =
+            users.iter().map(|(user, level)| (user.to_string(), Value::from(*level))).collect();
+        wanted.insert(bot.to_string(), BOT_LEVEL.into());
+        let wanted = Value::Object(wanted);
+        if levels.get("users") == Some(&wanted) {
+            return Ok(());
+        }
+        levels.insert("users".to_owned(), wanted);
+        let levels = Value::Object(levels);
+        self.send_state(room, "m.room.power_levels", "", &levels, &bot, Acting::AsTheService).await.map(|_| ())
+    }
+
+    /// Returns the power levels of a room, as in the `m.room.power_levels` event.
+    pub async fn power_levels(&self, room: &RoomId) -> Result<Option<Value>, Error> {
+        self.state_content(room, "m.room.power_levels", "").await
     }
 
     /// Returns one event as visible to the bot, or `None` if the room has no such event.

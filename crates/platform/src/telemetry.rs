@@ -329,6 +329,7 @@ fn describe_chat() {
     );
     metrics::describe_counter!("matchday_restrictions_total", "Restrictions of accounts by operators, by action");
     metrics::describe_counter!("matchday_reports_total", "Chat messages reported by users");
+    metrics::describe_counter!("matchday_removals_total", "Chat messages removed, by source");
     metrics::describe_counter!(
         "matchday_chat_view_messages_total",
         "Chat messages for spectators, by outcome (shown, left_out or hidden)"

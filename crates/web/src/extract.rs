@@ -26,6 +26,20 @@ impl<T: FromStr + Send, S: Send + Sync> FromRequestParts<S> for Path<T> {
     }
 }
 
+/// The second identifier in the path, like [`Path`].
+#[derive(Clone, Copy, Debug)]
+pub struct SecondPath<T>(pub T);
+
+impl<T: FromStr + Send, S: Send + Sync> FromRequestParts<S> for SecondPath<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let segments = RawPathParams::from_request_parts(parts, state).await;
+        let parsed = segments.ok().and_then(|segments| segments.iter().nth(1).and_then(|(_, text)| text.parse().ok()));
+        parsed.map(Self).ok_or_else(|| ApiError::not_found("The resource"))
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct Query<T>(pub T);
 
@@ -47,6 +61,19 @@ impl<T: FromBody, S: WebState> FromRequest<S> for ValidJson<T> {
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
         let RawBody(bytes) = RawBody::from_request(request, state).await?;
         Body::parse(&bytes).map(Self)
+    }
+}
+
+/// Like [`ValidJson`]; a request without a body counts as an empty object.
+#[derive(Clone, Debug)]
+pub struct OptionalJson<T>(pub T);
+
+impl<T: FromBody, S: WebState> FromRequest<S> for OptionalJson<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
+        let RawBody(bytes) = RawBody::from_request(request, state).await?;
+        Body::parse(if bytes.is_empty() { b"{}" } else { &bytes }).map(Self)
     }
 }
 

@@ -7,5 +7,8 @@ pub mod membership_sync;
 pub mod messages;
 pub mod moderation;
 pub mod planned_removals;
+pub mod removals;
+pub mod roles;
+pub mod room_moderation;
 pub mod rooms;
 pub mod view;

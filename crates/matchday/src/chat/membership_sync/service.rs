@@ -23,13 +23,15 @@ use web::ids::{RoomId, UserId};
 
 use super::{
     rules::{self, Meaning, Membership, Postponement, Pushed},
-    store::{self, Change, Known, Settled, Uncompared, Waiting},
+    store::{self, Change, Known, OurRoom, Settled, Uncompared, Waiting},
 };
 use crate::{
     chat::{
         accounts::{service::Chat, settings::Matrix},
         blocks,
         messages::{UNWANTED, Unwanted},
+        planned_removals::{self, PlanError, Removal},
+        roles,
         view::{ViewEvent, service::ChatView},
     },
     identity::{
@@ -364,9 +366,14 @@ impl MembershipSync {
         let speakers: Vec<_> = batch.speakers.into_iter().map(|((user, room), at)| (user, room, at)).collect();
         store::note_speakers(connection, &speakers).await?;
         outbox::enqueue(connection, &batch.messages).await?;
+        let planned = planned_removals::plan_in(connection, &batch.removals, self.inner.clock.now()).await;
+        let planned = planned.map_err(|error| match error {
+            PlanError::Database(error) => error,
+            PlanError::Message(error) => sqlx::Error::Encode(error.into()),
+        })?;
         store::settle(connection, &settled).await?;
         store::forget_events(connection, &forgotten).await?;
-        Ok(Applied { settled, has_messages: !batch.messages.is_empty() })
+        Ok(Applied { settled, has_messages: planned > 0 || !batch.messages.is_empty() })
     }
 
     /// Notifies the outbox and counts the outcomes, after the commit.
@@ -400,7 +407,7 @@ impl MembershipSync {
         &self,
         connection: &mut PgConnection,
         batch: &mut Batch,
-        room: RoomId,
+        OurRoom { id: room, creator_id, slow_mode_seconds }: OurRoom,
         event: &Waiting,
         meaning: Meaning,
     ) -> sqlx::Result<()> {
@@ -433,6 +440,14 @@ impl MembershipSync {
                 if let Some(user) = account(&event.sender) {
                     let latest = batch.speakers.entry((user, room)).or_insert(at);
                     *latest = at.max(*latest);
+                    let period = Duration::from_secs(u64::try_from(slow_mode_seconds).unwrap_or_default());
+                    if !period.is_zero()
+                        && creator_id != Some(user)
+                        && !roles::is_moderator(&mut *connection, room, user).await?
+                        && !roles::take_pushed_turn(connection, room, user, period, &event.event_id, at).await?
+                    {
+                        batch.removals.push(too_soon(event));
+                    }
                 }
             }
             Meaning::Nothing => {}
@@ -491,6 +506,11 @@ impl MembershipSync {
         }
         if let (Who::User(user), Membership::Join) = (who, membership) {
             store::free_seat(connection, room, user).await?;
+        }
+        if let (Who::User(user), Membership::Leave | Membership::Ban, Some(Membership::Join)) =
+            (who, membership, before)
+        {
+            roles::dismiss_in(connection, room, user).await?;
         }
         Ok(before != Some(membership))
     }
@@ -750,6 +770,7 @@ struct Batch {
     spoken: HashMap<RoomId, OffsetDateTime>,
     speakers: HashMap<(UserId, RoomId), OffsetDateTime>,
     messages: Vec<Message>,
+    removals: Vec<Removal>,
 }
 
 /// Source of a membership change.
@@ -795,6 +816,19 @@ impl From<matrix_appservice::Membership> for Membership {
             matrix_appservice::Membership::Ban => Self::Ban,
             matrix_appservice::Membership::Knock | matrix_appservice::Membership::Leave => Self::Leave,
         }
+    }
+}
+
+/// Removal of a message that slow mode does not allow.
+fn too_soon(event: &Waiting) -> Removal {
+    Removal {
+        matrix_room: event.matrix_room.clone(),
+        event_id: event.event_id.clone(),
+        sender: event.sender.clone(),
+        source: planned_removals::Source::SlowMode,
+        removed_by: planned_removals::SERVICE.to_owned(),
+        reason: "Slow mode".to_owned(),
+        mute_seconds: None,
     }
 }
 

@@ -169,15 +169,29 @@ pub(super) async fn is_waiting(connection: &mut PgConnection, matrix_room: &str)
     .await
 }
 
+/// One of our rooms.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OurRoom {
+    pub(super) id: RoomId,
+    pub(super) creator_id: Option<UserId>,
+    /// Zero if the room is not in slow mode.
+    pub(super) slow_mode_seconds: i32,
+}
+
 /// Our rooms with these homeserver ids.
-pub(super) async fn rooms(connection: &mut PgConnection, matrix_ids: &[&str]) -> sqlx::Result<HashMap<String, RoomId>> {
+pub(super) async fn rooms(
+    connection: &mut PgConnection,
+    matrix_ids: &[&str],
+) -> sqlx::Result<HashMap<String, OurRoom>> {
     let rows = sqlx::query!(
-        r#"select id as "id: RoomId", matrix_id as "matrix_id!" from rooms where matrix_id = any($1)"#,
+        r#"select id as "id: RoomId", matrix_id as "matrix_id!", creator_id as "creator_id: UserId", slow_mode_seconds
+           from rooms where matrix_id = any($1)"#,
         matrix_ids as &[&str],
     )
     .fetch_all(connection)
     .await?;
-    Ok(rows.into_iter().map(|row| (row.matrix_id, row.id)).collect())
+    let room = |id, creator_id, slow_mode_seconds| OurRoom { id, creator_id, slow_mode_seconds };
+    Ok(rows.into_iter().map(|row| (row.matrix_id, room(row.id, row.creator_id, row.slow_mode_seconds))).collect())
 }
 
 /// Serialises membership changes of one room until the transaction ends. Returns whether the room exists.

@@ -88,6 +88,10 @@ impl From<RoomError> for ApiError {
             }
             RoomError::Refused => forbidden("invitation_refused", "This user does not accept invitations from you."),
             RoomError::Muted => forbidden("muted", "You are muted in chat."),
+            RoomError::SlowMode { retry_after } => {
+                let message = "This room is in slow mode. Wait before you send another message.";
+                Self::new(StatusCode::TOO_MANY_REQUESTS, "slow_mode", message).after(retry_after)
+            }
             RoomError::Encrypted => {
                 let message = "The room is encrypted. Use a Matrix client.";
                 Self::new(StatusCode::BAD_REQUEST, "room_encrypted", message)
@@ -254,6 +258,9 @@ struct ListedItem {
     #[serde(with = "time::serde::rfc3339")]
     #[schema(example = "2026-11-20T15:21:07Z")]
     last_activity: OffsetDateTime,
+    /// Seconds that a member must wait between two messages; 0 if the room is not in slow mode.
+    #[schema(example = 0)]
+    slow_mode: i32,
 }
 
 /// Match that the room is about.
@@ -287,6 +294,7 @@ impl From<ListedRoom> for ListedItem {
             is_joined: room.is_joined,
             is_encrypted: room.is_private,
             last_activity: room.last_activity,
+            slow_mode: room.slow_mode_seconds,
         }
     }
 }
@@ -486,7 +494,7 @@ struct SentItem {
         (status = 400, description = "The room is encrypted (`room_encrypted`)", body = ErrorBody),
         (status = 403, description = "The room is private and the caller is not a member, or the caller is banned from it (`not_allowed`), or the caller is muted (`muted`)", body = ErrorBody),
         (status = 404, description = "The room does not exist", body = ErrorBody),
-        (status = 429, description = "Too many requests; retry after `Retry-After` seconds", body = ErrorBody),
+        (status = 429, description = "The room is in slow mode (`slow_mode`), or too many requests (`rate_limited`); retry after `Retry-After` seconds", body = ErrorBody),
         (status = 503, description = "Too many users are joining at the same time (`room_busy`), or chat is unavailable (`chat_unavailable`); retry after `Retry-After` seconds", body = ErrorBody),
     ))]
 pub(super) async fn send_message(
@@ -498,7 +506,7 @@ pub(super) async fn send_message(
 ) -> Result<impl IntoResponse, ApiError> {
     permitted(rooms.permit(Action::Send, user.id).await)?;
     let sent = rooms.send(user.id, &address, &wish.body, key).await;
-    if matches!(sent, Err(RoomError::Busy { .. } | RoomError::Slow | RoomError::Chat(_))) {
+    if matches!(sent, Err(RoomError::Busy { .. } | RoomError::SlowMode { .. } | RoomError::Slow | RoomError::Chat(_))) {
         rooms.give_back(Action::Send, user.id).await;
     }
     let SentMessage { event_id, matrix_id, joined, sent_at } = sent?;

@@ -1,6 +1,6 @@
 //! Sending messages. The first message of a spectator joins the room.
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 use matrix_appservice::Error as MatrixError;
 use platform::random;
@@ -12,8 +12,15 @@ use super::{
     joining::Standing,
     rules::{MessageBody, RoomAddress},
     service::{Joined, Room, RoomError, Rooms, address_of},
+    store,
 };
-use crate::{chat::membership_sync::Membership, identity::idempotency::RequestKey};
+use crate::{
+    chat::{
+        membership_sync::Membership,
+        roles::{self, Turn},
+    },
+    identity::idempotency::RequestKey,
+};
 
 /// How long a message waits until the homeserver has handled other calls.
 const PATIENCE: Duration = Duration::from_millis(300);
@@ -50,6 +57,7 @@ impl Rooms {
             _ if room.is_private => return Err(RoomError::NotAllowed),
             _ => {}
         }
+        self.check_mute(user, &room).await?;
         let (matrix_id, joined) = if standing.membership == Some(Membership::Join) {
             // The join of an earlier attempt may have ended since.
             (room.matrix_id.clone().unwrap_or_default(), inner.joins.take_joined(user, &room).await)
@@ -57,11 +65,67 @@ impl Rooms {
             self.enter_to_send(user, &room, &standing).await?
         };
         let has_joined = joined.is_some();
-        let sent = self.post(user, &matrix_id, body, key).await;
+        let sent = match self.stand_at(&room, &matrix_id).await {
+            Ok(entered) => self.post_in_turn(user, &entered, &matrix_id, body, key).await,
+            Err(error) => Err(error),
+        };
         if let (Err(_), Some(joined)) = (&sent, joined) {
             inner.joins.put_back(user, &room, joined).await;
         }
         Ok(SentMessage { event_id: sent?, matrix_id, joined: has_joined, sent_at: inner.clock.now() })
+    }
+
+    async fn check_mute(&self, user: UserId, room: &Room) -> Result<(), RoomError> {
+        let muted = roles::muted_until(&self.inner.db, room.id, user, self.inner.clock.now()).await?;
+        if muted.is_some() { Err(RoomError::Muted) } else { Ok(()) }
+    }
+
+    /// The room that the user is in: the requested one, or another stand of its match.
+    async fn stand_at<'a>(&self, room: &'a Room, matrix_id: &str) -> Result<Cow<'a, Room>, RoomError> {
+        if room.matrix_id.as_deref() == Some(matrix_id) {
+            return Ok(Cow::Borrowed(room));
+        }
+        let entered = store::find(&self.inner.db, matrix_id).await?.ok_or(RoomError::NotFound)?;
+        Ok(Cow::Owned(entered))
+    }
+
+    /// Sends a message of a member, who in slow mode needs a turn. Moderators need none.
+    async fn post_in_turn(
+        &self,
+        user: UserId,
+        room: &Room,
+        matrix_id: &str,
+        body: &MessageBody,
+        key: Option<RequestKey>,
+    ) -> Result<String, RoomError> {
+        let inner = &*self.inner;
+        self.check_mute(user, room).await?;
+        let request = match key {
+            Some(RequestKey(digest)) => hex::encode(digest),
+            None => random::uuid_v7(&*inner.random, &*inner.clock).to_string(),
+        };
+        let period = Duration::from_secs(u64::try_from(room.slow_mode_seconds).unwrap_or_default());
+        if period.is_zero() || self.moderates(user, room).await? {
+            return self.post(user, matrix_id, body, &request).await;
+        }
+        let turn = {
+            let mut connection = inner.db.acquire().await?;
+            roles::take_turn(&mut connection, room.id, user, period, request.as_bytes(), inner.clock.now()).await?
+        };
+        if let Turn::Wait(retry_after) = turn {
+            return Err(RoomError::SlowMode { retry_after });
+        }
+        let sent = self.post(user, matrix_id, body, &request).await;
+        match &sent {
+            Ok(event_id) => roles::confirm_turn(&inner.db, room.id, user, request.as_bytes(), event_id).await?,
+            Err(_) => roles::return_turn(&inner.db, room.id, user, request.as_bytes()).await?,
+        }
+        sent
+    }
+
+    /// Whether the user created the room or is one of its moderators.
+    pub async fn moderates(&self, user: UserId, room: &Room) -> sqlx::Result<bool> {
+        Ok(room.creator_id == Some(user) || roles::is_moderator(&self.inner.db, room.id, user).await?)
     }
 
     /// Sends a message of a member. Returns the homeserver's id of the message.
@@ -70,15 +134,12 @@ impl Rooms {
         user: UserId,
         matrix_id: &str,
         body: &MessageBody,
-        key: Option<RequestKey>,
+        request: &str,
     ) -> Result<String, RoomError> {
         let inner = &*self.inner;
         let account = self.speaker(user).await?;
         // Contains the user, because the homeserver compares the ids of all users, and keys are unique only per user.
-        let transaction = match key {
-            Some(RequestKey(digest)) => format!("matchday-{}-{}", user.0, hex::encode(digest)),
-            None => format!("matchday-{}", random::uuid_v7(&*inner.random, &*inner.clock)),
-        };
+        let transaction = format!("matchday-{}-{request}", user.0);
         let content = json!({"msgtype": "m.text", "body": body.as_str()});
         let (homeserver, to) = (self.homeserver()?, address_of(matrix_id)?);
         let call = inner.chat.take_message_call(PATIENCE).await;

@@ -110,6 +110,8 @@ pub struct Room {
     pub opened_at: Option<OffsetDateTime>,
     /// Time since which the homeserver has only the alias of the room.
     pub half_made_at: Option<OffsetDateTime>,
+    /// Shortest time between two messages of a member. Zero if the room is not in slow mode.
+    pub slow_mode_seconds: i32,
 }
 
 /// Request for a new room.
@@ -149,6 +151,8 @@ pub struct ListedRoom {
     pub is_private: bool,
     /// Time of the latest message.
     pub last_activity: OffsetDateTime,
+    /// Shortest time between two messages of a member. Zero if the room is not in slow mode.
+    pub slow_mode_seconds: i32,
 }
 
 /// Result of joining a room.
@@ -200,9 +204,12 @@ pub enum RoomError {
     /// The invited user has blocked the caller.
     #[error("the invited user has blocked the caller")]
     Refused,
-    /// An operator muted the caller.
+    /// An operator muted the caller, or a moderator muted them in this room.
     #[error("the caller is muted")]
     Muted,
+    /// The room is in slow mode, and the caller wrote a short time ago.
+    #[error("the caller must wait before the next message")]
+    SlowMode { retry_after: Duration },
     /// Only chat clients of members can read and write in an encrypted room.
     #[error("the room is encrypted")]
     Encrypted,

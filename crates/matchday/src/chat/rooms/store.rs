@@ -49,7 +49,8 @@ pub(super) async fn insert(
              as r (alias, name, topic, event_id, stand, creator_id, is_private)
            on conflict do nothing
            returning id as "id: RoomId", matrix_id, alias, name, topic, event_id as "event_id: MatchId", stand,
-                     creator_id as "creator_id: UserId", is_private, created_at, opened_at, half_made_at"#,
+                     creator_id as "creator_id: UserId", is_private, created_at, opened_at, half_made_at,
+                  slow_mode_seconds"#,
         &aliases as &[&str],
         &names as &[&str],
         &topics as &[&str],
@@ -184,7 +185,8 @@ pub(super) async fn get(executor: impl PgExecutor<'_>, room: RoomId) -> sqlx::Re
     sqlx::query_as!(
         Room,
         r#"select id as "id: RoomId", matrix_id, alias, name, topic, event_id as "event_id: MatchId", stand,
-                  creator_id as "creator_id: UserId", is_private, created_at, opened_at, half_made_at
+                  creator_id as "creator_id: UserId", is_private, created_at, opened_at, half_made_at,
+                  slow_mode_seconds
            from rooms where id = $1"#,
         room.0,
     )
@@ -197,7 +199,8 @@ pub(super) async fn find(executor: impl PgExecutor<'_>, matrix_id: &str) -> sqlx
     sqlx::query_as!(
         Room,
         r#"select id as "id: RoomId", matrix_id, alias, name, topic, event_id as "event_id: MatchId", stand,
-                  creator_id as "creator_id: UserId", is_private, created_at, opened_at, half_made_at
+                  creator_id as "creator_id: UserId", is_private, created_at, opened_at, half_made_at,
+                  slow_mode_seconds
            from rooms where matrix_id = $1 and opened_at is not null"#,
         matrix_id,
     )
@@ -253,7 +256,8 @@ pub(super) async fn discard(
         r#"update rooms set discarded_at = $2
            where id = $1 and opened_at is null and (made_until <= $2 or discarded_at is not null)
            returning id as "id: RoomId", matrix_id, alias, name, topic, event_id as "event_id: MatchId", stand,
-                     creator_id as "creator_id: UserId", is_private, created_at, opened_at, half_made_at"#,
+                     creator_id as "creator_id: UserId", is_private, created_at, opened_at, half_made_at,
+                  slow_mode_seconds"#,
         room.0,
         now,
     )
@@ -286,7 +290,8 @@ pub(super) async fn membership(
 pub(super) async fn of_user(executor: impl PgExecutor<'_>, user: UserId) -> sqlx::Result<Vec<(Room, Membership)>> {
     let rows = sqlx::query!(
         r#"select r.id as "id: RoomId", r.matrix_id, r.alias, r.name, r.topic, r.event_id as "event_id: MatchId", r.stand,
-                  r.creator_id as "creator_id: UserId", r.is_private, r.created_at, r.opened_at, r.half_made_at, m.membership
+                  r.creator_id as "creator_id: UserId", r.is_private, r.created_at, r.opened_at, r.half_made_at,
+                  r.slow_mode_seconds, m.membership
            from room_members m join rooms r on r.id = m.room_id
            where m.user_id = $1 and m.membership in ('join', 'invite') and r.matrix_id is not null order by r.id"#,
         user.0,
@@ -309,6 +314,7 @@ pub(super) async fn of_user(executor: impl PgExecutor<'_>, user: UserId) -> sqlx
                 created_at: row.created_at,
                 opened_at: row.opened_at,
                 half_made_at: row.half_made_at,
+                slow_mode_seconds: row.slow_mode_seconds,
             };
             Ok((room, membership))
         })
@@ -326,6 +332,7 @@ struct ListRow {
     topic: Option<String>,
     is_private: Option<bool>,
     stand: Option<i32>,
+    slow_mode_seconds: Option<i32>,
     event_id: Option<MatchId>,
     start_time: Option<OffsetDateTime>,
     home_team: Option<String>,
@@ -365,7 +372,7 @@ pub(super) async fn list(
                    select (select count(*) from matching) as "total!", p.member_count as "member_count?",
                           p.is_joined as "is_joined?", p.last_activity as "last_activity?",
                           r.matrix_id, r.name as "name?", r.topic as "topic?", r.is_private as "is_private?", r.stand,
-                          e.id as "event_id?: MatchId", e.start_time as "start_time?", h.name as "home_team?",
+                          r.slow_mode_seconds as "slow_mode_seconds?", e.id as "event_id?: MatchId", e.start_time as "start_time?", h.name as "home_team?",
                           w.name as "away_team?"
                    from (select 1) as always
                    left join page p on true
@@ -410,6 +417,7 @@ pub(super) async fn list(
             is_joined: row.is_joined?,
             is_private: row.is_private?,
             last_activity: row.last_activity?,
+            slow_mode_seconds: row.slow_mode_seconds?,
         })
     });
     Ok((listed.collect(), total))

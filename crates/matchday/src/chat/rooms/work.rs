@@ -1,6 +1,6 @@
 //! Background work for rooms.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use matrix_appservice::Error as MatrixError;
 use platform::stream::{Delivery, Failure, Stream, WorkSpec};
@@ -15,8 +15,9 @@ use crate::{
     chat::{
         membership_sync::{Membership, service::ConfirmedMembership},
         messages::{UNWANTED, Unwanted},
+        roles::{self, MODERATOR_LEVEL, MUTED_LEVEL, POWERS, PowersChanged},
     },
-    identity::usernames::Username,
+    identity::{accounts, usernames::Username},
 };
 
 impl Rooms {
@@ -50,6 +51,10 @@ impl Rooms {
                 let Unwanted { room_id, user_id } = serde_json::from_slice(&delivery.payload).map_err(unreadable)?;
                 self.refuse(room_id, user_id).await
             }
+            POWERS => {
+                let PowersChanged { room_id } = serde_json::from_slice(&delivery.payload).map_err(unreadable)?;
+                self.apply_powers(room_id).await
+            }
             other => return Err(Failure::GiveUp(anyhow::anyhow!("unknown subject {other}"))),
         };
         match outcome {
@@ -59,6 +64,44 @@ impl Rooms {
             Err(error @ (RoomError::NotAllowed | RoomError::Muted)) => Err(Failure::GiveUp(error.into())),
             Err(error) => Err(Failure::retry(error)),
         }
+    }
+
+    /// Gives the homeserver the current power levels of a room.
+    ///
+    /// Two workers may do this for one room at the same time, and the one with the older levels may write last. It then
+    /// finds a newer version, and writes again.
+    async fn apply_powers(&self, room: RoomId) -> Result<(), RoomError> {
+        let inner = &*self.inner;
+        let room = store::get(&inner.db, room).await?.ok_or(RoomError::NotFound)?;
+        while let Some((version, applied)) = roles::powers_version(&inner.db, room.id).await?
+            && applied < version
+        {
+            self.write_powers(&room).await?;
+            roles::note_powers(&inner.db, room.id, version).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes the power levels that follow from the roles of the members.
+    async fn write_powers(&self, room: &Room) -> Result<(), RoomError> {
+        let (inner, homeserver) = (&*self.inner, self.homeserver()?);
+        let matrix_id = address_of(room.matrix_id.as_deref().unwrap_or_default())?;
+        let mut levels: Vec<(UserId, i64)> = Vec::new();
+        let mut connection = inner.db.acquire().await?;
+        levels
+            .extend(roles::mutes(&mut *connection, room.id).await?.into_iter().map(|mute| (mute.user_id, MUTED_LEVEL)));
+        let moderators = roles::moderators(&mut *connection, room.id).await?;
+        levels.extend(moderators.into_iter().chain(room.creator_id).map(|user| (user, MODERATOR_LEVEL)));
+        let ids: Vec<i64> = levels.iter().map(|(user, _)| user.0).collect();
+        let names = accounts::usernames(&mut connection, &ids).await?;
+        drop(connection);
+        let mut users = BTreeMap::new();
+        for (user, level) in levels {
+            // The account was deleted.
+            let Some(name) = names.get(&user) else { continue };
+            users.insert(homeserver.user_id(name)?, level);
+        }
+        Ok(homeserver.set_power_levels(&matrix_id, &users).await?)
     }
 
     /// Adds the new chat account of a renamed user to the rooms of the old one, with the same power.
@@ -77,8 +120,8 @@ impl Rooms {
                 if room.is_private {
                     homeserver.invite(&matrix_id, None, account.username.as_str()).await?;
                 }
-                if room.creator_id == Some(user) {
-                    homeserver.set_power_level(&matrix_id, account.username.as_str(), 50).await?;
+                if room.creator_id == Some(user) || roles::moderated_or_muted(&inner.db, room.id, user).await? {
+                    self.write_powers(&room).await?;
                 }
                 self.enter_patiently(&account, &room, &matrix_id).await
             };

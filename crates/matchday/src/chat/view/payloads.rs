@@ -34,6 +34,9 @@ pub enum StreamChat {
         /// Number of replayed messages.
         #[schema(example = 100)]
         replayed: usize,
+        /// Seconds that a member must wait between two messages; 0 if the room is not in slow mode.
+        #[schema(example = 0)]
+        slow_mode: i32,
     },
     /// Remove this message from view.
     Removal {

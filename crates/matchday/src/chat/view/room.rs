@@ -42,6 +42,8 @@ pub struct Spectated {
     pub id: RoomId,
     pub matrix_id: String,
     pub creator: Option<UserId>,
+    /// Seconds between two messages of a member. Zero if the room is not in slow mode.
+    pub slow_mode: i32,
 }
 
 /// Rooms with spectators, by Matrix room id.
@@ -66,8 +68,8 @@ pub(super) struct Room {
 
 struct State {
     recent: Recent,
-    /// Replay for spectators without blocks, until the messages change.
-    replay: Option<Bytes>,
+    /// Replay for spectators without blocks, and its slow mode, until the messages change.
+    replay: Option<(i32, Bytes)>,
     banned: Banned,
     /// Bans that may not be in the tables yet.
     pushed_bans: Vec<PushedBan>,
@@ -362,16 +364,19 @@ impl Room {
     }
 
     /// Returns the replay, and the updates that follow it without a gap.
-    pub(super) fn subscribe(&self, blocked: &HashSet<i64>) -> (Bytes, broadcast::Receiver<Update>) {
+    pub(super) fn subscribe(&self, slow_mode: i32, blocked: &HashSet<i64>) -> (Bytes, broadcast::Receiver<Update>) {
         let mut state = lock(&self.state);
         let updates = self.updates.subscribe();
         let matrix_id = &self.of.matrix_id;
         if !blocked.is_empty() {
-            return (state.recent.replay(matrix_id, blocked), updates);
+            return (state.recent.replay(matrix_id, slow_mode, blocked), updates);
         }
         let State { recent, replay, .. } = &mut *state;
-        let replay = replay.get_or_insert_with(|| recent.replay(matrix_id, blocked));
-        (replay.clone(), updates)
+        if replay.as_ref().is_some_and(|(of, _)| *of != slow_mode) {
+            *replay = None;
+        }
+        let (_, frames) = replay.get_or_insert_with(|| (slow_mode, recent.replay(matrix_id, slow_mode, blocked)));
+        (frames.clone(), updates)
     }
 }
 
@@ -390,7 +395,7 @@ mod tests {
     use crate::chat::view::payloads::ChatSender;
 
     fn room() -> Arc<Room> {
-        let of = Spectated { id: RoomId(1), matrix_id: "!r:s".to_owned(), creator: None };
+        let of = Spectated { id: RoomId(1), matrix_id: "!r:s".to_owned(), creator: None, slow_mode: 0 };
         Arc::new(Room::new(of, mpsc::channel(1).0))
     }
 
@@ -414,7 +419,7 @@ mod tests {
     #[tokio::test]
     async fn bans_in_tables_remove_messages() {
         let room = room();
-        let (_, mut updates) = room.subscribe(&HashSet::new());
+        let (_, mut updates) = room.subscribe(0, &HashSet::new());
         for (id, from, user) in [("$1", "@a:s", Some(1)), ("$2", "@b:elsewhere", None), ("$3", "@c:elsewhere", None)] {
             assert!(room.keep(&message(id, from, user), 0));
         }
@@ -439,7 +444,7 @@ mod tests {
     #[tokio::test]
     async fn many_removals_do_not_disconnect_spectators() {
         let room = room();
-        let (_, mut updates) = room.subscribe(&HashSet::new());
+        let (_, mut updates) = room.subscribe(0, &HashSet::new());
         let ids: Vec<String> = (0..300).map(|number| format!("${number}")).collect();
         room.send_removals(&ids);
         let removed = removals(&mut updates);
@@ -449,7 +454,7 @@ mod tests {
     #[tokio::test]
     async fn room_is_forgotten_when_its_task_panics() {
         let rooms = Arc::new(OpenRooms::default());
-        let of = Spectated { id: RoomId(1), matrix_id: "!r:s".to_owned(), creator: None };
+        let of = Spectated { id: RoomId(1), matrix_id: "!r:s".to_owned(), creator: None, slow_mode: 0 };
         let enter = || {
             rooms.enter(&of, |room, _| {
                 let followed = Followed::new(Arc::clone(&rooms), room);
@@ -460,7 +465,7 @@ mod tests {
             })
         };
         let entered = enter();
-        let (_, mut updates) = entered.room().subscribe(&HashSet::new());
+        let (_, mut updates) = entered.room().subscribe(0, &HashSet::new());
         assert!(entered.room().may_read(UserId(1)));
         // A task drops its guard when it panics.
         let room = rooms.get("!r:s").expect("open");

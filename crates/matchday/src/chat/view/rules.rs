@@ -263,14 +263,15 @@ impl Recent {
     }
 
     /// The stream events of all messages whose senders are not blocked, and of the end of the replay.
-    pub(super) fn replay(&self, room: &str, blocked: &HashSet<i64>) -> Bytes {
+    pub(super) fn replay(&self, room: &str, slow_mode: i32, blocked: &HashSet<i64>) -> Bytes {
         let is_visible = |message: &&Arc<Shown>| message.user.is_none_or(|user| !blocked.contains(&user.0));
         let (mut frames, mut replayed) = (Vec::new(), 0);
         for message in self.messages.iter().map(|kept| &kept.message).filter(is_visible) {
             frames.extend_from_slice(&message.replayed);
             replayed += 1;
         }
-        frames.extend_from_slice(StreamChat::Ready { room_id: room.to_owned(), replayed }.frame().as_bytes());
+        let ready = StreamChat::Ready { room_id: room.to_owned(), replayed, slow_mode };
+        frames.extend_from_slice(ready.frame().as_bytes());
         frames.into()
     }
 }
@@ -468,7 +469,7 @@ mod tests {
     }
 
     fn replayed(recent: &Recent, blocked: &[i64]) -> (Vec<String>, i64) {
-        let frames = recent.replay("!r:s", &blocked.iter().copied().collect());
+        let frames = recent.replay("!r:s", 0, &blocked.iter().copied().collect());
         let text = String::from_utf8(frames.to_vec()).expect("UTF-8");
         let items = text.split_terminator("\n\n").map(|frame| {
             let data = frame.strip_prefix("event: chat\ndata: ").expect("a chat item without an id");

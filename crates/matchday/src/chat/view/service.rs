@@ -167,7 +167,7 @@ impl ChatView {
         let mut loaded = entered.room().loaded.subscribe();
         // Without the recent messages, the replay is empty. They are sent when they arrive.
         let _ = tokio::time::timeout(PATIENCE, loaded.wait_for(|loaded| *loaded)).await;
-        let (first, updates) = entered.room().subscribe(&reader.blocked());
+        let (first, updates) = entered.room().subscribe(room.slow_mode, &reader.blocked());
         Ok(Spectator { entered, reader, updates, first: Some(first) })
     }
 

@@ -146,7 +146,8 @@ pub(super) async fn listen(
             rooms.find_readable(user.id, &address).await?
         };
         if let (true, Some(matrix_id)) = (with_chat, room.matrix_id.clone()) {
-            spectated = Some(Spectated { id: room.id, matrix_id, creator: room.creator_id });
+            let (creator, slow_mode) = (room.creator_id, room.slow_mode_seconds);
+            spectated = Some(Spectated { id: room.id, matrix_id, creator, slow_mode });
         }
         match (room.event_id, filter.event) {
             (Some(event), None) => filter.event = Some(event),
