@@ -61,6 +61,7 @@ export function Chat({ match }: { match: Schemas["Event"] }) {
                   match={match.id}
                   viewId={match.chat_room_id ?? undefined}
                   joinedId={joined?.room_id}
+                  slowMode={(joined ?? stands.find(({ room_id }) => room_id === match.chat_room_id))?.slow_mode ?? 0}
                 />
               ) : (
                 <p className="empty">The chat for this match is being set up.</p>

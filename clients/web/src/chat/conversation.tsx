@@ -1,6 +1,7 @@
 import { type FormEvent, useCallback, useEffect, useLayoutEffect, useRef, useState } from "react";
 import { Loading, Problem } from "../ui/states.tsx";
 import { timeOfDay } from "../ui/time.ts";
+import { Moderate, useIsModerator } from "./moderate.tsx";
 import { useOutbox } from "./outbox.ts";
 import { Report } from "./report.tsx";
 import { type Message, type Timeline, useTimeline } from "./timeline.ts";
@@ -12,13 +13,15 @@ interface ConversationProps {
   viewId: string | undefined;
   /** Room that the fan has joined. */
   joinedId: string | undefined;
+  /** Seconds between two messages of a fan; 0 if the room is not in slow mode. */
+  slowMode: number;
 }
 
 /**
  * Messages of a match's room, with a form to send one. A spectator becomes a member with the first message. The form then
  * keeps its text and focus, and the spectator's messages stay until those of the homeserver are there.
  */
-export function Conversation({ match, viewId, joinedId }: ConversationProps) {
+export function Conversation({ match, viewId, joinedId, slowMode }: ConversationProps) {
   // The fan stays a spectator while a message is in the outbox, because the homeserver's timeline does not have it.
   const memberOf = useOutbox(match).length === 0 ? joinedId : undefined;
   const member = useTimeline(memberOf);
@@ -28,6 +31,7 @@ export function Conversation({ match, viewId, joinedId }: ConversationProps) {
   const view = useView(match, isSpectator ? viewId : undefined);
   const roomId = (isSpectator ? viewId : memberOf) ?? "";
   const timeline = isSpectator ? view : member;
+  const isModerator = useIsModerator(joinedId);
   const { messages, error, isConnected, isWaiting, send, reopen } = timeline;
   /** Number of messages that the fan sent. The list scrolls to the end after each. */
   const [sent, setSent] = useState(0);
@@ -35,13 +39,16 @@ export function Conversation({ match, viewId, joinedId }: ConversationProps) {
   return (
     <>
       {messages ? (
-        <Messages roomId={roomId} messages={messages} timeline={timeline} sent={sent} />
+        <Messages roomId={roomId} messages={messages} timeline={timeline} sent={sent} isModerator={isModerator} />
       ) : (
         <Loading what="Opening the chat" />
       )}
       <p role="status" className={isWaiting ? "in-line" : isConnected ? "unseen" : "chat-state small soft"}>
         {isWaiting ? "The chat is busy. You're in line…" : isConnected ? "" : "Reconnecting to the chat…"}
       </p>
+      {slowMode > 0 && !isModerator && (
+        <p className="small soft slow-mode">Slow mode: one message every {durationOf(slowMode)}.</p>
+      )}
       <MessageForm
         send={(text) => {
           setSent((sent) => sent + 1);
@@ -59,10 +66,11 @@ interface MessagesProps {
   messages: Message[];
   timeline: Timeline;
   sent: number;
+  isModerator: boolean;
 }
 
 /** The list follows the newest message, unless the reader has scrolled up. */
-function Messages({ roomId, messages, timeline, sent }: MessagesProps) {
+function Messages({ roomId, messages, timeline, sent, isModerator }: MessagesProps) {
   const { hasEarlier, loadEarlier } = timeline;
   const list = useRef<HTMLDivElement>(null);
   const content = useRef<HTMLDivElement>(null);
@@ -154,6 +162,7 @@ function Messages({ roomId, messages, timeline, sent }: MessagesProps) {
               message={message}
               follows={messages[number - 1]?.from === message.from}
               timeline={timeline}
+              isModerator={isModerator}
             />
           ))}
         </div>
@@ -169,8 +178,15 @@ function Messages({ roomId, messages, timeline, sent }: MessagesProps) {
 
 const sizeOf = ({ clientHeight, scrollHeight }: HTMLElement) => `${clientHeight} of ${scrollHeight}`;
 
-function Line(props: { roomId: string; message: Message; follows: boolean; timeline: Timeline }) {
-  const { roomId, message, follows, timeline } = props;
+interface LineProps {
+  roomId: string;
+  message: Message;
+  follows: boolean;
+  timeline: Timeline;
+  isModerator: boolean;
+}
+
+function Line({ roomId, message, follows, timeline, isModerator }: LineProps) {
   const { from, text, at, isOwn, isNotice, state } = message;
   if (isNotice) {
     return (
@@ -189,18 +205,43 @@ function Line(props: { roomId: string; message: Message; follows: boolean; timel
       </p>
       {state === "sending" && <p className="message-state small soft">Sending…</p>}
       {state === "failed" && <Failed message={message} timeline={timeline} />}
-      {!isOwn && message.eventId && <Report roomId={roomId} eventId={message.eventId} from={from} />}
+      {message.eventId &&
+        state === "sent" &&
+        (isOwn || isModerator ? (
+          <Moderate roomId={roomId} eventId={message.eventId} from={from} isOwn={isOwn} />
+        ) : (
+          <Report roomId={roomId} eventId={message.eventId} from={from} />
+        ))}
     </div>
   );
 }
 
+/** Explains why a message was not sent, and whether it can be sent again. */
+function refusalOf(code: string | undefined): { text: string; canRetry: boolean } {
+  switch (code) {
+    case "M_USER_SUSPENDED":
+    case "M_FORBIDDEN":
+    case "muted":
+    case "not_allowed":
+      return { text: "Not sent. You can read this chat but can't post.", canRetry: false };
+    case "message_refused":
+      return { text: "Not sent. This message breaks the rules of the chat.", canRetry: false };
+    case "slow_mode":
+      return { text: "Not sent. The chat is in slow mode: wait a moment.", canRetry: true };
+    default:
+      return { text: "Not sent.", canRetry: true };
+  }
+}
+
+const durationOf = (seconds: number) => (seconds % 60 === 0 ? `${seconds / 60} min` : `${seconds} s`);
+
 function Failed({ message, timeline }: { message: Message; timeline: Timeline }) {
-  const isMuted = ["M_USER_SUSPENDED", "M_FORBIDDEN", "muted", "not_allowed"].includes(message.refusal ?? "");
+  const { text, canRetry } = refusalOf(message.refusal);
   return (
     <div className="message-state small" role="alert">
-      <span className="fault">{isMuted ? "Not sent. You can read this chat but can't post." : "Not sent."}</span>{" "}
+      <span className="fault">{text}</span>{" "}
       <span className="failed-actions">
-        {!isMuted && (
+        {canRetry && (
           <button type="button" className="link" onClick={() => timeline.retry(message.id).catch(() => {})}>
             Try again
           </button>

@@ -7,6 +7,7 @@ import { Calibration } from "./calibration.tsx";
 import { Coins } from "./coins.tsx";
 import "./me.css";
 import { AccountData } from "./account-data.tsx";
+import { ChatNotices } from "./chat-notices.tsx";
 import { Reminders } from "./reminders.tsx";
 import { Sessions } from "./sessions.tsx";
 
@@ -31,6 +32,7 @@ export function MePage() {
         <Coins />
         <Calibration />
         <div className="stack me-rest">
+          <ChatNotices />
           <Reminders />
           <Sessions />
           <AccountData />
