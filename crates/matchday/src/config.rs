@@ -16,7 +16,7 @@ pub use self::reference::reference;
 use crate::{
     admin::console,
     catalogue::feeds,
-    chat::{self, rooms, view},
+    chat::{self, filters, rooms, view},
     delivery::{live, notifications, webhooks},
     game::{coins, predictions, scores},
     identity::{accounts, codes, sessions, sms},
@@ -52,6 +52,7 @@ sections! {
     matrix: chat::accounts::settings::Matrix,
     rooms: rooms::settings::Settings,
     chat_view: view::settings::Settings,
+    filters: filters::settings::Settings,
     codes: codes::settings::Settings,
     sms: sms::settings::Settings,
     limits: codes::settings::Limits,
@@ -124,6 +125,10 @@ impl Config {
                 self.matrix.homeserver_url.is_none() || self.matrix.timeout < deadline,
                 "matrix.timeout is not shorter than http.deadline: callers would not learn that chat is unavailable",
             ),
+            (
+                !self.filters.holds() || !self.webhooks.keys.is_empty(),
+                "webhooks.keys is not set, but a setting of filters is hold: held texts are encrypted with it",
+            ),
         ]
         .map(|(holds, fault)| (holds, fault.to_owned()));
         [
@@ -134,6 +139,7 @@ impl Config {
             self.matrix.conditions(env),
             self.rooms.conditions(),
             self.chat_view.conditions(),
+            self.filters.conditions(env),
             self.codes.conditions(),
             self.sms.conditions(env),
             self.accounts.conditions(),

@@ -69,6 +69,12 @@ enum Command {
     Demo,
     /// Simulate matches of the demo in accelerated time: goals, results, predictions and chat.
     Simulate(commands::SimulateArguments),
+    /// Manage the patterns that remove chat messages.
+    #[command(subcommand)]
+    Filters(commands::FiltersCommand),
+    /// List, release or reject chat messages that a filter held for review.
+    #[command(subcommand)]
+    Messages(commands::MessagesCommand),
     /// Turn the bot's announcements in a room on or off.
     #[command(subcommand)]
     Rooms(commands::RoomsCommand),

@@ -88,6 +88,10 @@ impl From<RoomError> for ApiError {
             }
             RoomError::Refused => forbidden("invitation_refused", "This user does not accept invitations from you."),
             RoomError::Muted => forbidden("muted", "You are muted in chat."),
+            RoomError::Filtered => {
+                let message = "is not allowed by the rules of this chat";
+                Self::invalid_field("body", message).called("message_refused")
+            }
             RoomError::Encrypted => {
                 let message = "The room is encrypted. Use a Matrix client.";
                 Self::new(StatusCode::BAD_REQUEST, "room_encrypted", message)
@@ -486,6 +490,7 @@ struct SentItem {
         (status = 400, description = "The room is encrypted (`room_encrypted`)", body = ErrorBody),
         (status = 403, description = "The room is private and the caller is not a member, or the caller is banned from it (`not_allowed`), or the caller is muted (`muted`)", body = ErrorBody),
         (status = 404, description = "The room does not exist", body = ErrorBody),
+        (status = 422, description = "The message is invalid (`validation_failed`), or a filter matches it (`message_refused`)", body = ErrorBody),
         (status = 429, description = "Too many requests; retry after `Retry-After` seconds", body = ErrorBody),
         (status = 503, description = "Too many users are joining at the same time (`room_busy`), or chat is unavailable (`chat_unavailable`); retry after `Retry-After` seconds", body = ErrorBody),
     ))]

@@ -50,6 +50,7 @@ impl Rooms {
             _ if room.is_private => return Err(RoomError::NotAllowed),
             _ => {}
         }
+        self.refuse_filtered(user, &room, body).await?;
         let (matrix_id, joined) = if standing.membership == Some(Membership::Join) {
             // The join of an earlier attempt may have ended since.
             (room.matrix_id.clone().unwrap_or_default(), inner.joins.take_joined(user, &room).await)
@@ -62,6 +63,21 @@ impl Rooms {
             inner.joins.put_back(user, &room, joined).await;
         }
         Ok(SentMessage { event_id: sent?, matrix_id, joined: has_joined, sent_at: inner.clock.now() })
+    }
+
+    /// Refuses a message that a filter matches, before the user joins for it. The room may be another stand in the end;
+    /// then its own filters apply when the message is pushed.
+    async fn refuse_filtered(&self, user: UserId, room: &Room, body: &MessageBody) -> Result<(), RoomError> {
+        let inner = &*self.inner;
+        let account = inner.accounts.find(user).await?.ok_or(RoomError::NoSuchUser)?;
+        if account.muted_at.is_some() {
+            return Err(RoomError::Muted);
+        }
+        let matrix_id = room.matrix_id.as_deref().unwrap_or_default();
+        match inner.filters.check_before_sending(matrix_id, user, account.username.as_str(), body.as_str()).await? {
+            Some(_) => Err(RoomError::Filtered),
+            None => Ok(()),
+        }
     }
 
     /// Sends a message of a member. Returns the homeserver's id of the message.

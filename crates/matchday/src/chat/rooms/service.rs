@@ -41,6 +41,7 @@ use crate::{
     chat::{
         accounts::service::{Chat, ChatError},
         blocks,
+        filters::service::{FilterError, Filters},
         membership_sync::{
             Membership,
             service::{ConfirmedMembership, MembershipSync},
@@ -70,6 +71,7 @@ pub(super) struct Inner {
     pub(super) chat: Chat,
     pub(super) sync: MembershipSync,
     pub(super) accounts: Accounts,
+    pub(super) filters: Filters,
     pub(super) events: Arc<Matches>,
     pub(super) limiter: RateLimiter,
     pub(super) leniency: u32,
@@ -203,6 +205,9 @@ pub enum RoomError {
     /// An operator muted the caller.
     #[error("the caller is muted")]
     Muted,
+    /// A filter matches the message.
+    #[error("a filter matches the message")]
+    Filtered,
     /// Only chat clients of members can read and write in an encrypted room.
     #[error("the room is encrypted")]
     Encrypted,
@@ -240,6 +245,16 @@ impl From<MatrixError> for RoomError {
     }
 }
 
+impl From<FilterError> for RoomError {
+    fn from(error: FilterError) -> Self {
+        match error {
+            FilterError::Database(error) => Self::Database(error),
+            FilterError::Message(error) => Self::Message(error),
+            other => Self::Chat(other.to_string()),
+        }
+    }
+}
+
 impl From<ChatError> for RoomError {
     fn from(error: ChatError) -> Self {
         match error {
@@ -259,6 +274,7 @@ impl Rooms {
         chat: Chat,
         sync: MembershipSync,
         accounts: Accounts,
+        filters: Filters,
         events: Arc<Matches>,
         claims: Claims,
     ) -> Self {
@@ -277,6 +293,7 @@ impl Rooms {
             chat,
             sync,
             accounts,
+            filters,
             events,
             limiter,
             leniency: core.env.leniency(),
