@@ -37,6 +37,7 @@ use crate::{
     chat::{
         self,
         accounts::{service::Chat, work::ChatWork},
+        filters::service::Filters,
         membership_sync::service::MembershipSync,
         moderation::service::Moderation,
         removals::service::Removals,
@@ -95,6 +96,7 @@ pub struct Services {
     pub chat: Chat,
     pub chat_work: ChatWork,
     pub chat_view: ChatView,
+    pub filters: Filters,
     pub membership_sync: MembershipSync,
     pub rooms: Rooms,
     pub moderation: Moderation,
@@ -199,22 +201,31 @@ impl App {
         };
         let matches = Arc::new(Matches::new(&core, &config.pages));
         let chat_view = ChatView::new(&core, streams.clone(), chat.clone(), matrix, &config.chat_view);
-        let membership_sync = MembershipSync::new(&core, chat.clone(), chat_view.clone(), matrix);
+        let filters =
+            Filters::new(&core, streams.clone(), chat.clone(), matrix, &config.filters, &config.webhooks.keys)?;
+        let membership_sync = MembershipSync::new(&core, chat.clone(), chat_view.clone(), filters.clone(), matrix);
         let rooms = Rooms::new(
             &core,
             &config.rooms,
             chat.clone(),
             membership_sync.clone(),
             accounts.clone(),
+            filters.clone(),
             matches.clone(),
             Claims::new(redis.clone(), &config.redis.prefix, "joins", &*core.random),
         );
-        let chat_work =
-            ChatWork { db: core.db.clone(), chat: chat.clone(), rooms: rooms.clone(), accounts: accounts.clone() };
         let moderation = Moderation::new(&core, chat.clone(), accounts.clone(), sessions.clone(), restricted_phones);
         let room_moderation = RoomModeration::new(&core, rooms.clone(), accounts.clone());
         let removals =
             Removals::new(&core, &config.moderation, chat.clone(), rooms.clone(), accounts.clone(), moderation.clone());
+        let chat_work = ChatWork {
+            db: core.db.clone(),
+            chat: chat.clone(),
+            rooms: rooms.clone(),
+            accounts: accounts.clone(),
+            moderation: moderation.clone(),
+            clock: core.clock.clone(),
+        };
         let fixtures = Fixtures::new(&core, matches.clone(), Arc::new(rooms.clone()));
         let predictions = Predictions::new(&core, &matches, &config.predictions);
         let leaderboard_cache = LeaderboardCache::new(&core, redis.clone(), &config.redis).context("redis.url")?;
@@ -281,6 +292,7 @@ impl App {
             chat,
             chat_work,
             chat_view,
+            filters,
             membership_sync,
             rooms,
             moderation,

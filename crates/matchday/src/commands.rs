@@ -4,6 +4,7 @@
 mod coins;
 mod demo;
 mod feeds;
+mod filters;
 mod health;
 mod messages;
 mod notifications;
@@ -49,9 +50,9 @@ use web::{
 };
 
 pub(crate) use self::{
-    coins::CoinsCommand, demo::SimulateArguments, feeds::FeedsCommand, messages::MessagesCommand,
-    notifications::NotificationsCommand, rooms::RoomsCommand, scores::ScoresCommand, users::ShowArguments,
-    webhooks::WebhooksCommand,
+    coins::CoinsCommand, demo::SimulateArguments, feeds::FeedsCommand, filters::FiltersCommand,
+    messages::MessagesCommand, notifications::NotificationsCommand, rooms::RoomsCommand, scores::ScoresCommand,
+    users::ShowArguments, webhooks::WebhooksCommand,
 };
 use crate::{Arguments, Command};
 
@@ -216,6 +217,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
             Command::Memberships(command) => memberships(config, command).await,
             Command::Scores(command) => scores::scores(config, command).await,
             Command::Coins(command) => coins::coins(config, command).await,
+            Command::Filters(command) => filters::filters(config, command).await,
             Command::Rooms(command) => rooms::rooms(config, command).await,
             Command::Messages(command) => messages::messages(config, command).await,
             Command::Demo => demo::demo(config).await,

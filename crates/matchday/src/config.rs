@@ -16,7 +16,7 @@ pub use self::reference::reference;
 use crate::{
     admin::console,
     catalogue::feeds,
-    chat::{self, removals, rooms, view},
+    chat::{self, filters, removals, rooms, view},
     delivery::{live, notifications, webhooks},
     game::{coins, predictions, scores},
     identity::{accounts, codes, sessions, sms},
@@ -53,6 +53,7 @@ sections! {
     rooms: rooms::settings::Settings,
     chat_view: view::settings::Settings,
     moderation: removals::settings::Settings,
+    filters: filters::settings::Settings,
     codes: codes::settings::Settings,
     sms: sms::settings::Settings,
     limits: codes::settings::Limits,
@@ -125,6 +126,10 @@ impl Config {
                 self.matrix.homeserver_url.is_none() || self.matrix.timeout < deadline,
                 "matrix.timeout is not shorter than http.deadline: callers would not learn that chat is unavailable",
             ),
+            (
+                !self.filters.holds() || !self.webhooks.keys.is_empty(),
+                "webhooks.keys is not set, but a setting of filters is hold: held texts are encrypted with it",
+            ),
         ]
         .map(|(holds, fault)| (holds, fault.to_owned()));
         [
@@ -136,6 +141,7 @@ impl Config {
             self.rooms.conditions(),
             self.moderation.conditions(),
             self.chat_view.conditions(),
+            self.filters.conditions(env),
             self.codes.conditions(),
             self.sms.conditions(env),
             self.accounts.conditions(),

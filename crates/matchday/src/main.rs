@@ -72,7 +72,10 @@ enum Command {
     /// Manage moderators, slow mode and announcements of rooms.
     #[command(subcommand)]
     Rooms(commands::RoomsCommand),
-    /// Remove chat messages.
+    /// Manage the patterns that remove chat messages.
+    #[command(subcommand)]
+    Filters(commands::FiltersCommand),
+    /// Remove chat messages, and decide on those that a filter held for review.
     #[command(subcommand)]
     Messages(commands::MessagesCommand),
     /// Manage webhook endpoints, and replay failed deliveries.

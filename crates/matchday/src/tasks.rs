@@ -29,10 +29,12 @@ use crate::{
     identity::{account_deletion, accounts::restrictions, sessions},
 };
 
-/// Starts cache invalidation, dependency checks and metrics upkeep.
+/// Starts cache invalidation, the filters' patterns, dependency checks and metrics upkeep.
 pub fn listen(app: &App) {
     let closing = app.shutdown.closing().clone();
     app.shutdown.spawn(invalidate_caches(app.clone(), closing.clone()));
+    let (filters, until) = (app.filters.clone(), closing.clone());
+    app.shutdown.spawn(async move { filters.watch(until).await });
     let checks = app.checks.clone();
     app.shutdown.spawn(every(Duration::from_secs(1), closing.clone(), async move || checks.refresh().await));
     let seen = app.clone();
@@ -509,6 +511,7 @@ async fn sweep(app: &App) {
     let moderation = app.moderation.sweep().await.map_err(|error| error.to_string());
     let removals = app.removals.sweep().await.map_err(|error| error.to_string());
     let turns = app.room_moderation.sweep().await.map_err(|error| error.to_string());
+    let held = app.filters.sweep().await.map_err(|error| error.to_string());
     let weeks = app.scores.drop_past_weeks().await.map_err(|error| error.to_string());
     let swept = [
         ("sessions", sessions),
@@ -522,6 +525,7 @@ async fn sweep(app: &App) {
         ("restricted phones and reports of deleted accounts", moderation),
         ("removals", removals),
         ("turns in slow mode", turns),
+        ("held messages", held),
         ("scores of past weeks", weeks),
     ];
     for (what, outcome) in swept {

@@ -1,12 +1,16 @@
 //! Messages from chat features to the chat workers.
 
 use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
 use web::ids::{RoomId, UserId};
 
 /// Subject of messages about a block that was created or lifted.
 pub const IGNORED: &str = "work.chat.ignored";
 /// Subject of invitations to decline, because the invited user has blocked the sender.
 pub const UNWANTED: &str = "work.room.unwanted_invitation";
+
+/// Subject of mutes by filters.
+pub const MUTE: &str = "work.chat.mute";
 
 /// A user blocked another user or lifted the block.
 #[derive(Debug, Serialize, Deserialize)]
@@ -23,4 +27,15 @@ pub struct Unwanted {
     pub room_id: RoomId,
     /// Invited user who has blocked the sender.
     pub user_id: UserId,
+}
+
+/// A filter mutes a user in the whole service.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Mute {
+    pub user_id: UserId,
+    /// Fixed when the message matched, so that a late worker does not extend the mute.
+    #[serde(with = "time::serde::rfc3339")]
+    pub until: OffsetDateTime,
+    /// Filter that matched.
+    pub reason: String,
 }

@@ -2,6 +2,7 @@
 
 pub mod accounts;
 mod blocks;
+pub mod filters;
 pub(crate) mod members;
 pub mod membership_sync;
 pub mod messages;

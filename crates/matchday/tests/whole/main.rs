@@ -11,6 +11,7 @@ mod catalogue;
 mod coins;
 mod commands;
 mod feeds;
+mod filters;
 mod leases;
 mod limits;
 mod login;

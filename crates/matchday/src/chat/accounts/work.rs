@@ -1,9 +1,12 @@
 //! Worker that applies account changes from other features to the homeserver.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use matrix_appservice::{Error as MatrixError, Homeserver};
-use platform::stream::{Delivery, Failure, Stream, WorkSpec};
+use platform::{
+    clock::Clock,
+    stream::{Delivery, Failure, Stream, WorkSpec},
+};
 use serde::de::DeserializeOwned;
 use sqlx::PgPool;
 use web::ids::UserId;
@@ -15,14 +18,17 @@ use super::{
 use crate::{
     chat::{
         blocks,
-        messages::{IGNORED, Ignored},
+        messages::{IGNORED, Ignored, MUTE, Mute},
+        moderation::service::{Moderation, ModerationError},
+        planned_removals::SERVICE,
         rooms::service::{RoomError, Rooms},
     },
     identity::{
         accounts::{
-            restrictions::{RESTRICTED, Restricted},
+            restrictions::{RESTRICTED, Restricted, Restriction},
             service::{Account, Accounts, NAME_CHANGED, NameChanged, RENAMED, Renamed},
         },
+        operators::Operator,
         sessions::service::{DEVICE_ENDED, DeviceEnded},
     },
 };
@@ -33,6 +39,8 @@ pub struct ChatWork {
     pub chat: Chat,
     pub rooms: Rooms,
     pub accounts: Accounts,
+    pub moderation: Moderation,
+    pub clock: Arc<dyn Clock>,
 }
 
 impl ChatWork {
@@ -48,6 +56,9 @@ impl ChatWork {
 
     /// Handles one message. Idempotent.
     pub async fn perform(&self, delivery: Delivery) -> Result<(), Failure> {
+        if delivery.subject == MUTE {
+            return self.mute(&read(&delivery)?).await;
+        }
         // Without a homeserver, chat is disabled.
         let Some(homeserver) = self.chat.homeserver() else { return Ok(()) };
         match delivery.subject.as_str() {
@@ -115,6 +126,24 @@ impl ChatWork {
             // The name is set again when the suspension ends.
             Ok(()) | Err(MatrixError::Suspended(_)) => Ok(()),
             Err(error) => Err(failure(error)),
+        }
+    }
+
+    /// Mutes a user whose message a filter refused, unless the user is muted for longer already. An end that has passed
+    /// changes nothing.
+    async fn mute(&self, mute: &Mute) -> Result<(), Failure> {
+        let Some(account) = self.account(mute.user_id).await? else { return Ok(()) };
+        let is_muted = account.muted_at.is_some() && account.muted_until.is_none_or(|until| until >= mute.until);
+        let left = Duration::try_from(mute.until - self.clock.now()).unwrap_or_default();
+        if is_muted || left.is_zero() {
+            return Ok(());
+        }
+        let operator = Operator::new(SERVICE, &mute.reason);
+        // A restriction lasts for at least a minute.
+        let length = left.max(Duration::from_mins(1));
+        match self.moderation.restrict_for(mute.user_id, Restriction::Mute, Some(length), &operator).await {
+            Ok(()) | Err(ModerationError::Unchanged | ModerationError::NoSuchUser) => Ok(()),
+            Err(error) => Err(Failure::retry(error)),
         }
     }
 

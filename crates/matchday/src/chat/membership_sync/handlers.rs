@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 
 use super::{rules::Pushed, service::MembershipSync};
-use crate::chat::view::ViewEvent;
+use crate::chat::{filters::ChatMessage, view::ViewEvent};
 
 /// Fits a hundred events of 64 KiB each with their envelope, with a margin.
 const BODY_BYTES: usize = 32 * 1024 * 1024;
@@ -52,7 +52,8 @@ pub(super) async fn take_transaction(State(sync): State<MembershipSync>, request
     })?;
     let events: Vec<Pushed> = transaction.events.iter().map(|raw| Pushed::read(raw.get())).collect();
     let for_spectators = transaction.events.iter().filter_map(|raw| ViewEvent::read(raw.get())).collect();
-    sync.receive(&events).await.map_err(|cause| {
+    let messages = transaction.events.iter().filter_map(|raw| ChatMessage::read(raw.get())).collect();
+    sync.receive(&events, messages).await.map_err(|cause| {
         tracing::warn!(error = %cause, "pushed events were not stored; the homeserver will push them again");
         MatrixError {
             status: StatusCode::SERVICE_UNAVAILABLE,

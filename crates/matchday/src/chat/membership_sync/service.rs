@@ -29,6 +29,7 @@ use crate::{
     chat::{
         accounts::{service::Chat, settings::Matrix},
         blocks,
+        filters::{ChatMessage, service::Filters},
         messages::{UNWANTED, Unwanted},
         planned_removals::{self, PlanError, Removal},
         roles,
@@ -85,6 +86,7 @@ struct Inner {
     db: PgPool,
     chat: Chat,
     view: ChatView,
+    filters: Filters,
     config: Matrix,
     /// Matrix id of the bot, which does not count as a member.
     bot: String,
@@ -197,21 +199,33 @@ impl MembershipSync {
         token.is_some_and(|token| token.inner().expose_secret().as_bytes().ct_eq(presented.as_bytes()).into())
     }
 
-    pub fn new(core: &Core, chat: Chat, view: ChatView, config: &Matrix) -> Self {
+    pub fn new(core: &Core, chat: Chat, view: ChatView, filters: Filters, config: &Matrix) -> Self {
         let Core { db, clock, outbox_written, .. } = core.clone();
         let config = config.clone();
         let bot = format!("@{}:{}", config.bot, config.server_name.as_deref().unwrap_or_default());
         let (arrived, postponement) = (Notify::new(), Mutex::default());
-        Self { inner: Arc::new(Inner { db, chat, view, config, bot, clock, outbox_written, arrived, postponement }) }
+        let inner = Inner { db, chat, view, filters, config, bot, clock, outbox_written, arrived, postponement };
+        Self { inner: Arc::new(inner) }
     }
 
-    /// Stores pushed events. Events with a known id are skipped.
-    pub(super) async fn receive(&self, events: &[Pushed]) -> sqlx::Result<()> {
+    /// Stores pushed events, and plans the removal of messages that a filter matches in the same transaction: if this
+    /// process dies before the commit, the homeserver pushes them again. Events with a known id are skipped.
+    pub(super) async fn receive(&self, events: &[Pushed], messages: Vec<ChatMessage>) -> Result<(), PlanError> {
         if events.is_empty() {
             return Ok(());
         }
         let inner = &*self.inner;
-        let kept = store::receive(&inner.db, events, inner.clock.now()).await?;
+        let judged = inner.filters.judge(messages).await?;
+        let kept = if judged.is_empty() {
+            store::receive(&inner.db, events, inner.clock.now()).await?
+        } else {
+            let mut tx = database::begin(&inner.db).await?;
+            let kept = store::receive(&mut *tx, events, inner.clock.now()).await?;
+            inner.filters.plan_in(&mut tx, &judged).await?;
+            tx.commit().await?;
+            inner.outbox_written.notify_one();
+            kept
+        };
         let faulty = events.iter().filter(|event| event.fault.is_some()).count() as u64;
         metrics::counter!("matchday_mirror_events_total", "outcome" => "received").increment(kept);
         if faulty > 0 {

@@ -92,6 +92,10 @@ impl From<RoomError> for ApiError {
                 let message = "This room is in slow mode. Wait before you send another message.";
                 Self::new(StatusCode::TOO_MANY_REQUESTS, "slow_mode", message).after(retry_after)
             }
+            RoomError::Filtered => {
+                let message = "is not allowed by the rules of this chat";
+                Self::invalid_field("body", message).called("message_refused")
+            }
             RoomError::Encrypted => {
                 let message = "The room is encrypted. Use a Matrix client.";
                 Self::new(StatusCode::BAD_REQUEST, "room_encrypted", message)
@@ -494,6 +498,7 @@ struct SentItem {
         (status = 400, description = "The room is encrypted (`room_encrypted`)", body = ErrorBody),
         (status = 403, description = "The room is private and the caller is not a member, or the caller is banned from it (`not_allowed`), or the caller is muted (`muted`)", body = ErrorBody),
         (status = 404, description = "The room does not exist", body = ErrorBody),
+        (status = 422, description = "The message is invalid (`validation_failed`), or a filter matches it (`message_refused`)", body = ErrorBody),
         (status = 429, description = "The room is in slow mode (`slow_mode`), or too many requests (`rate_limited`); retry after `Retry-After` seconds", body = ErrorBody),
         (status = 503, description = "Too many users are joining at the same time (`room_busy`), or chat is unavailable (`chat_unavailable`); retry after `Retry-After` seconds", body = ErrorBody),
     ))]

@@ -58,6 +58,7 @@ impl Rooms {
             _ => {}
         }
         self.check_mute(user, &room).await?;
+        self.refuse_filtered(user, &room, body).await?;
         let (matrix_id, joined) = if standing.membership == Some(Membership::Join) {
             // The join of an earlier attempt may have ended since.
             (room.matrix_id.clone().unwrap_or_default(), inner.joins.take_joined(user, &room).await)
@@ -126,6 +127,21 @@ impl Rooms {
     /// Whether the user created the room or is one of its moderators.
     pub async fn moderates(&self, user: UserId, room: &Room) -> sqlx::Result<bool> {
         Ok(room.creator_id == Some(user) || roles::is_moderator(&self.inner.db, room.id, user).await?)
+    }
+
+    /// Refuses a message that a filter matches, before the user joins for it. The room may be another stand in the end;
+    /// then its own filters apply when the message is pushed.
+    async fn refuse_filtered(&self, user: UserId, room: &Room, body: &MessageBody) -> Result<(), RoomError> {
+        let inner = &*self.inner;
+        let account = inner.accounts.find(user).await?.ok_or(RoomError::NoSuchUser)?;
+        if account.muted_at.is_some() {
+            return Err(RoomError::Muted);
+        }
+        let matrix_id = room.matrix_id.as_deref().unwrap_or_default();
+        match inner.filters.check_before_sending(matrix_id, user, account.username.as_str(), body.as_str()).await? {
+            Some(_) => Err(RoomError::Filtered),
+            None => Ok(()),
+        }
     }
 
     /// Sends a message of a member. Returns the homeserver's id of the message.

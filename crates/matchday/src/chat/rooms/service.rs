@@ -41,6 +41,7 @@ use crate::{
     chat::{
         accounts::service::{Chat, ChatError},
         blocks,
+        filters::service::{FilterError, Filters},
         membership_sync::{
             Membership,
             service::{ConfirmedMembership, MembershipSync},
@@ -70,6 +71,7 @@ pub(super) struct Inner {
     pub(super) chat: Chat,
     pub(super) sync: MembershipSync,
     pub(super) accounts: Accounts,
+    pub(super) filters: Filters,
     pub(super) events: Arc<Matches>,
     pub(super) limiter: RateLimiter,
     pub(super) leniency: u32,
@@ -210,6 +212,9 @@ pub enum RoomError {
     /// The room is in slow mode, and the caller wrote a short time ago.
     #[error("the caller must wait before the next message")]
     SlowMode { retry_after: Duration },
+    /// A filter matches the message.
+    #[error("a filter matches the message")]
+    Filtered,
     /// Only chat clients of members can read and write in an encrypted room.
     #[error("the room is encrypted")]
     Encrypted,
@@ -247,6 +252,16 @@ impl From<MatrixError> for RoomError {
     }
 }
 
+impl From<FilterError> for RoomError {
+    fn from(error: FilterError) -> Self {
+        match error {
+            FilterError::Database(error) => Self::Database(error),
+            FilterError::Message(error) => Self::Message(error),
+            other => Self::Chat(other.to_string()),
+        }
+    }
+}
+
 impl From<ChatError> for RoomError {
     fn from(error: ChatError) -> Self {
         match error {
@@ -266,6 +281,7 @@ impl Rooms {
         chat: Chat,
         sync: MembershipSync,
         accounts: Accounts,
+        filters: Filters,
         events: Arc<Matches>,
         claims: Claims,
     ) -> Self {
@@ -284,6 +300,7 @@ impl Rooms {
             chat,
             sync,
             accounts,
+            filters,
             events,
             limiter,
             leniency: core.env.leniency(),

@@ -8,7 +8,7 @@ use platform::{
 section! {
     /// Webhooks to app backends; see docs/webhooks.md.
     webhooks: Settings {
-        /// Keys that encrypt the stored secrets of endpoints: `version:64 hexadecimal digits`. The first key encrypts
+        /// Keys that encrypt the stored secrets of endpoints, and held chat messages: `version:64 hexadecimal digits`. The first key encrypts
         /// new secrets; all keys decrypt existing ones. To rotate, put a key with a new version in front, run `matchday
         /// webhooks reseal`, then remove the old key. Empty: no endpoint can be added.
         keys: Vec<CodeKey> = "",

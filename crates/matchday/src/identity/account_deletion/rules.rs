@@ -134,6 +134,11 @@ pub const TABLES: &[Table] = &[
     Table::of_user("room_mutes", Fate::Deleted).hiding(&["user_id", "muted_by"]),
     Table::of_user("slow_mode_turns", Fate::Deleted).hiding(&["user_id", "request"]),
     Table::of_user("removals", Fate::DeletedLater).whose("sender = any($4)").hiding(&["removed_by"]),
+    Table::of_user("held_messages", Fate::DeletedLater).whose("sender = any($4)").hiding(&[
+        "ciphertext",
+        "key_version",
+        "decided_by",
+    ]),
     Table::of_user("chat_inbox", Fate::DeletedLater).whose("sender = any($4) or state_key = any($4)"),
     Table::of_user("rooms", Fate::Stay("other users are members; the user id no longer identifies a person"))
         .whose("creator_id = $1")
@@ -173,6 +178,7 @@ pub const OTHERS: &[(&str, &str)] = &[
     ("feeds", "providers"),
     ("feed_teams", "providers"),
     ("webhook_endpoints", "app backends"),
+    ("filters", "patterns of operators"),
     ("reminder_plans", "matches"),
     ("operator_actions", "actions of operators; the affected user is only an id"),
 ];

@@ -1,0 +1,196 @@
+//! Filters: the service removes bad messages of Matrix clients soon, although a worker is killed, and keeps no text.
+
+use std::{
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use futures_util::future::join_all;
+use matchday::testing::{unique, with_database};
+use serde_json::Value;
+use sqlx::{ConnectOptions as _, postgres::PgConnectOptions};
+
+use crate::{
+    client::{Client, Homeserver, Person},
+    process::{Process, Setting},
+    report,
+    synapse::with_synapse,
+};
+
+/// Time until a bad message must be gone.
+const REMOVED_WITHIN: Duration = Duration::from_secs(5);
+/// Longest wait for the removals after the last message, also with a killed worker.
+const PATIENCE: Duration = Duration::from_mins(1);
+/// One of this many messages is bad.
+const BAD_EVERY: usize = 20;
+
+/// A size of the test, which can be larger in manual runs.
+fn size(variable: &str, default: usize) -> usize {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// Waits until the homeserver shows a message without its text. Returns when that was.
+async fn gone(chat: &Homeserver, room: &str, who: &Person, event: &str) -> Option<Instant> {
+    let path = format!("/_matrix/client/v3/rooms/{room}/event/{event}");
+    let began = Instant::now();
+    while began.elapsed() < PATIENCE {
+        let (status, body) = chat.get(&path, who.chat_token()).await;
+        if status == 200 && body["content"].get("body").is_none() {
+            return Some(Instant::now());
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    None
+}
+
+fn dump(options: &PgConnectOptions) -> String {
+    let url = options.to_url_lossy();
+    // Not every version of the tool is in the path.
+    let tools = ["pg_dump".to_owned()]
+        .into_iter()
+        .chain((14..=18).rev().map(|version| format!("/usr/lib/postgresql/{version}/bin/pg_dump")));
+    let outputs = tools.filter_map(|tool| Command::new(tool).arg(url.as_str()).output().ok());
+    let dumped = outputs.into_iter().find(|output| output.status.success()).expect("pg_dump");
+    String::from_utf8_lossy(&dumped.stdout).into_owned()
+}
+
+/// A message that was sent.
+struct Sent {
+    room: usize,
+    event: String,
+    at: Instant,
+    is_bad: bool,
+}
+
+/// Sends a message, one in twenty of which is bad.
+async fn send(chat: &Homeserver, rooms: &[(String, Person)], number: usize, secret: &str) -> Sent {
+    let is_bad = number % BAD_EVERY == BAD_EVERY / 2;
+    let text = match (is_bad, number / BAD_EVERY % 2) {
+        (true, 0) => format!("message {number}, f4gg0t {secret}"),
+        (true, _) => format!("message {number}, a SP\u{200b}OILER {secret}"),
+        (false, _) => format!("message {number}, what a goal {secret}"),
+    };
+    let room = number % rooms.len();
+    let (id, person) = &rooms[room];
+    let (status, said) = chat.say(id, person.chat_token(), &text).await;
+    assert_eq!(status, 200, "{said}");
+    let event = said["event_id"].as_str().expect("an id").to_owned();
+    Sent { room, event, at: Instant::now(), is_bad }
+}
+
+async fn open_rooms(client: &Client, number: usize) -> Vec<(String, Person)> {
+    let mut rooms = Vec::with_capacity(number);
+    for at in 0..number {
+        let person = client.log_in(&format!("+1415556{at:04}"), None).await;
+        rooms.push((client.open_room(&person, &format!("Room {at}"), false).await, person));
+    }
+    rooms
+}
+
+/// Sends messages at a steady rate, and kills a worker in the middle.
+async fn send_all(chat: &Homeserver, rooms: &[(String, Person)], secret: &str, mut kill: impl FnMut()) -> Vec<Sent> {
+    let (messages, rate) = (size("FILTER_TEST_MESSAGES", 200), size("FILTER_TEST_RATE", 50));
+    let pause = Duration::from_secs(1) / u32::try_from(rate).expect("a small rate");
+    let (began, mut sending) = (tokio::time::Instant::now(), Vec::with_capacity(messages));
+    for number in 0..messages {
+        tokio::time::sleep_until(began + pause * u32::try_from(number).expect("few messages")).await;
+        if number == messages / 2 {
+            kill();
+        }
+        let (chat, rooms, secret) = (chat.clone(), rooms.to_vec(), secret.to_owned());
+        sending.push(tokio::spawn(async move { send(&chat, &rooms, number, &secret).await }));
+    }
+    join_all(sending).await.into_iter().map(|sent| sent.expect("sent")).collect()
+}
+
+/// Waits for the removal of bad messages. Returns the time of each, in order.
+async fn removal_times(chat: &Homeserver, rooms: &[(String, Person)], sent: &[Sent]) -> Vec<Duration> {
+    let removals = join_all(sent.iter().filter(|sent| sent.is_bad).map(async |sent| {
+        let (room, person) = &rooms[sent.room];
+        let at = gone(chat, room, person, &sent.event).await;
+        at.unwrap_or_else(|| panic!("{} was not removed", sent.event)) - sent.at
+    }));
+    let mut times = removals.await;
+    times.sort();
+    times
+}
+
+fn assert_no_text(secret: &str, options: &PgConnectOptions, processes: &[&Process]) {
+    let dump = dump(options);
+    assert!(dump.contains("removals"), "the dump is complete");
+    for form in [secret.to_owned(), hex::encode(secret)] {
+        assert!(!dump.contains(&form), "the database contains a text");
+    }
+    let logs: Vec<String> = processes.iter().flat_map(|process| process.log()).collect();
+    assert!(!logs.is_empty() && logs.iter().all(|line| !line.contains(secret)), "a log contains a text");
+}
+
+#[tokio::test]
+#[ignore = "needs the worker that carries out removals"]
+async fn bad_messages_are_removed_although_worker_is_killed() {
+    with_database(async |options| {
+        with_synapse(&options, async |synapse| {
+            let pushed = synapse.setting(&options);
+            let setting = pushed.clone().with("MATCHDAY_HTTP__PRIVATE_LISTEN", "127.0.0.1:0");
+            let receiver = pushed.start(&["serve", "--no-workers"]);
+            let mut first = setting.start(&["worker"]);
+            let second = setting.start(&["worker"]);
+            let (client, chat) = (Client::new(&receiver), Homeserver::at(&synapse.url));
+            let rooms = open_rooms(&client, size("FILTER_TEST_ROOMS", 4)).await;
+            let added: Value = serde_json::from_str(&setting.expect(&["filters", "add", "spoiler", "--json"], "")).expect("JSON");
+            assert_eq!(added["pattern"], "spoiler");
+            // All processes apply a change within five seconds.
+            tokio::time::sleep(Duration::from_secs(5)).await;
+
+            let secret = unique("secret").replace('_', "");
+            let sent = send_all(&chat, &rooms, &secret, || first.kill()).await;
+            let times = removal_times(&chat, &rooms, &sent).await;
+            let (median, longest) = (times[times.len() / 2], times[times.len() - 1]);
+            report(&format!(
+                "filters: {} of {} messages in {} rooms removed, median {median:?}, longest {longest:?}, one worker killed",
+                times.len(),
+                sent.len(),
+                rooms.len(),
+            ));
+            assert!(median < REMOVED_WITHIN, "{median:?}");
+            for good in sent.iter().filter(|sent| !sent.is_bad).step_by(10) {
+                let (room, person) = &rooms[good.room];
+                let path = format!("/_matrix/client/v3/rooms/{room}/event/{}", good.event);
+                let (_, event) = chat.get(&path, person.chat_token()).await;
+                assert!(event["content"]["body"].is_string(), "{event}");
+            }
+            assert_no_text(&secret, &options, &[&receiver, &first, &second]);
+        })
+        .await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn filters_are_managed_on_command_line() {
+    with_database(async |options| {
+        let setting = Setting::new(&options);
+        let json =
+            |arguments: &[&str]| -> Value { serde_json::from_str(&setting.expect(arguments, "")).expect("JSON") };
+        let added = json(&["filters", "add", r"\bspoilers?\b", "--reason", "spoilers", "--json"]);
+        assert_eq!(added["pattern"], r"\bspoilers?\b");
+        assert!(added["id"].is_i64() && added["created_at"].is_string(), "{added}");
+        let muting = json(&["filters", "add", "x{3}", "--action", "mute", "--for", "1h", "--json"]);
+        assert_eq!(muting["mute_seconds"], 3_600);
+        let listed = json(&["filters", "list", "--json"]);
+        assert_eq!(listed, serde_json::json!([added, muting]));
+        for invalid in ["(", "a{2,1}", &"x".repeat(501), ""] {
+            let output = setting.run(&["filters", "add", invalid], "");
+            assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{invalid}");
+        }
+        let id = added["id"].to_string();
+        assert_eq!(setting.expect(&["filters", "remove", &id], ""), format!("filter {id} removed"));
+        assert_eq!(setting.run(&["filters", "remove", &id], "").status.code(), Some(1));
+        assert_eq!(json(&["filters", "list", "--json"]).as_array().map(Vec::len), Some(1));
+        assert_eq!(setting.run(&["filters", "add", "x", "--room", "!no:example.org"], "").status.code(), Some(1));
+        assert_eq!(json(&["messages", "held", "--json"]), serde_json::json!([]));
+        assert_eq!(setting.run(&["messages", "release", "1"], "").status.code(), Some(1));
+        assert_eq!(setting.run(&["messages", "reject", "1"], "").status.code(), Some(1));
+    })
+    .await;
+}

@@ -1,0 +1,1 @@
+drop table held_messages, filters;
