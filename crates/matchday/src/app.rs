@@ -39,6 +39,7 @@ use crate::{
         accounts::{service::Chat, work::ChatWork},
         membership_sync::service::MembershipSync,
         moderation::service::Moderation,
+        reports::service::Reports,
         rooms::service::Rooms,
         view::service::ChatView,
     },
@@ -96,6 +97,7 @@ pub struct Services {
     pub membership_sync: MembershipSync,
     pub rooms: Rooms,
     pub moderation: Moderation,
+    pub reports: Reports,
     pub login: Login,
     pub sessions: Sessions,
     pub account_deletion: AccountDeletion,
@@ -207,7 +209,9 @@ impl App {
         );
         let chat_work =
             ChatWork { db: core.db.clone(), chat: chat.clone(), rooms: rooms.clone(), accounts: accounts.clone() };
-        let moderation = Moderation::new(&core, chat.clone(), accounts.clone(), sessions.clone(), restricted_phones);
+        let moderation =
+            Moderation::new(&core, accounts.clone(), sessions.clone(), restricted_phones, &config.moderation);
+        let reports = Reports::new(&core, chat.clone(), &config.reports);
         let fixtures = Fixtures::new(&core, matches.clone(), Arc::new(rooms.clone()));
         let predictions = Predictions::new(&core, &matches, &config.predictions);
         let leaderboard_cache = LeaderboardCache::new(&core, redis.clone(), &config.redis).context("redis.url")?;
@@ -277,6 +281,7 @@ impl App {
             membership_sync,
             rooms,
             moderation,
+            reports,
             login,
             sessions,
             account_deletion,
@@ -321,6 +326,7 @@ impl App {
             membership_sync: self.membership_sync.clone(),
             operators: self.operators.clone(),
             moderation: self.moderation.clone(),
+            reports: self.reports.clone(),
             scores: self.scores.clone(),
             webhooks: self.webhooks.clone(),
             has_chat: self.config.matrix.homeserver_url.is_some(),
@@ -403,6 +409,7 @@ services! {
     predictions: Predictions,
     rooms: Rooms,
     moderation: Moderation,
+    reports: Reports,
     sessions: Sessions,
     shutdown: Shutdown,
     sms: Sms,

@@ -33,7 +33,7 @@ use crate::{
     app::App,
     catalogue::{matches, teams},
     chat::{
-        self, membership_sync, moderation, rooms,
+        self, membership_sync, moderation, reports, rooms,
         view::payloads::{ChatSender, StreamChat},
     },
     delivery::{
@@ -102,6 +102,7 @@ fn features() -> OpenApiRouter<App> {
         .merge(coins::routes())
         .merge(rooms::routes())
         .merge(moderation::routes())
+        .merge(reports::routes())
         .merge(notifications::routes())
         .merge(sessions::routes())
         .merge(sms::routes())

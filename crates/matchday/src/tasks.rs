@@ -24,7 +24,7 @@ use crate::{
         feeds,
         matches::{self, partitions},
     },
-    chat::{accounts::work::ChatWork, messages::IGNORED, rooms::service::Rooms},
+    chat::{accounts::work::ChatWork, messages::IGNORED, reports, rooms::service::Rooms},
     delivery::{announcements::service::Announcements, live::tallies::TallyPublisher, webhooks::service::Webhooks},
     identity::{account_deletion, accounts::restrictions, sessions},
 };
@@ -119,6 +119,16 @@ pub fn work(app: &App) {
             Ok(0) => {}
             Ok(users) => tracing::info!(users, "expired restrictions lifted"),
             Err(error) => tracing::warn!(%error, "expired restrictions not lifted"),
+        },
+    ));
+    let reports = app.reports.clone();
+    app.shutdown.spawn(singleton(
+        app.clone(),
+        Periodic { gauges: &reports::service::GAUGES, ..Periodic::new("report figures", Duration::from_secs(30)) },
+        async move || {
+            if let Err(error) = reports.sample().await {
+                tracing::debug!(%error, "figures of reports not computed");
+            }
         },
     ));
     let phones = app.phone_moves.clone();
@@ -496,6 +506,7 @@ async fn sweep(app: &App) {
     let keys = app.idempotency.sweep().await.map_err(|error| error.to_string());
     let reminders = app.notifications.sweep().await.map_err(|error| error.to_string());
     let moderation = app.moderation.sweep().await.map_err(|error| error.to_string());
+    let reports = app.reports.sweep().await.map_err(|error| error.to_string());
     let weeks = app.scores.drop_past_weeks().await.map_err(|error| error.to_string());
     let swept = [
         ("sessions", sessions),
@@ -506,7 +517,8 @@ async fn sweep(app: &App) {
         ("room statistics", statistics),
         ("idempotency keys", keys),
         ("reminders", reminders),
-        ("restricted phones and reports of deleted accounts", moderation),
+        ("restricted phones", moderation),
+        ("reports", reports),
         ("scores of past weeks", weeks),
     ];
     for (what, outcome) in swept {

@@ -1,4 +1,4 @@
-//! Chat on a Matrix homeserver: accounts, rooms, membership sync, moderation and the view for spectators.
+//! Chat on a Matrix homeserver: accounts, rooms, membership sync, moderation, reports and the view for spectators.
 
 pub mod accounts;
 mod blocks;
@@ -6,5 +6,6 @@ pub(crate) mod members;
 pub mod membership_sync;
 pub mod messages;
 pub mod moderation;
+pub mod reports;
 pub mod rooms;
 pub mod view;
