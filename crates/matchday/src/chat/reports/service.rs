@@ -326,7 +326,7 @@ impl Reports {
     }
 }
 
-/// Metrics of the queue, in the order of [`set_gauges`].
+/// Metrics that [`Reports::sample`] sets.
 pub const GAUGES: [&str; 5] = [
     "matchday_reports_open",
     "matchday_reports_oldest_seconds",
@@ -335,10 +335,12 @@ pub const GAUGES: [&str; 5] = [
     "matchday_reports_in_time_ratio",
 ];
 
-fn set_gauges(values: [f64; 5]) {
-    for (name, value) in GAUGES.into_iter().zip(values) {
-        metrics::gauge!(name).set(value);
-    }
+fn set_gauges([open, oldest, median, p95, in_time]: [f64; 5]) {
+    metrics::gauge!("matchday_reports_open").set(open);
+    metrics::gauge!("matchday_reports_oldest_seconds").set(oldest);
+    metrics::gauge!("matchday_reports_resolution_median_seconds").set(median);
+    metrics::gauge!("matchday_reports_resolution_p95_seconds").set(p95);
+    metrics::gauge!("matchday_reports_in_time_ratio").set(in_time);
 }
 
 /// Locks a report and returns its claim. Fails if the report is closed or was deleted.
