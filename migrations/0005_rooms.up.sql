@@ -159,23 +159,37 @@ comment on table blocks is 'user: users blocked by a user';
 create index blocks_by_blocked on blocks (blocked_id);
 
 create table reports (
-    user_id      bigint      not null references users,
-    id           bigint      generated always as identity,
-    room_id      bigint      not null references rooms on delete cascade,
+    user_id       bigint      not null references users,
+    id            bigint      generated always as identity,
+    room_id       bigint      not null references rooms on delete cascade,
     -- Matrix event id of the message.
-    event_id     text        not null,
-    reason       text        not null,
+    event_id      text        not null,
+    reason        text        not null,
     -- Sender, time and content of the message on the homeserver at the time of the report.
-    sender       text,
-    sent_at      timestamptz,
-    content      text,
-    created_at   timestamptz not null,
-    closed_at    timestamptz,
-    resolution   text,
+    sender        text,
+    sent_at       timestamptz,
+    content       text,
+    created_at    timestamptz not null,
+    -- Operator who handles the report. Until the end of the claim, other operators must take it over explicitly.
+    claimed_by    text,
+    claimed_until timestamptz,
+    closed_at     timestamptz,
+    closed_by     text,
+    resolution    text,
+    -- The operator's reason. Only operators read it.
+    note          text,
+    -- Text of the operator to the reporter.
+    answer        text,
     primary key (user_id, id),
-    unique (user_id, room_id, event_id)
+    unique (user_id, room_id, event_id),
+    constraint reports_claim check ((claimed_by is null) = (claimed_until is null)),
+    constraint reports_resolution
+        check (resolution in ('no_violation', 'message_removed', 'sender_muted', 'sender_banned', 'duplicate')),
+    constraint reports_end check ((closed_at is null) = (resolution is null))
 );
-comment on table reports is 'user: messages that users reported';
-create index reports_open on reports (created_at) where closed_at is null;
--- Operators close reports by id.
+comment on table reports is 'user: messages that users reported; closed ones are swept by age';
+create index reports_open on reports (created_at, id) where closed_at is null;
+-- Operators handle reports by id.
 create index reports_by_id on reports (id);
+-- For closing all reports of a message at once.
+create index reports_open_of_message on reports (event_id) where closed_at is null;

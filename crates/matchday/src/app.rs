@@ -41,6 +41,7 @@ use crate::{
         membership_sync::service::MembershipSync,
         moderation::service::Moderation,
         removals::service::Removals,
+        reports::service::Reports,
         room_moderation::service::RoomModeration,
         rooms::service::Rooms,
         view::service::ChatView,
@@ -102,6 +103,7 @@ pub struct Services {
     pub moderation: Moderation,
     pub room_moderation: RoomModeration,
     pub removals: Removals,
+    pub reports: Reports,
     pub login: Login,
     pub sessions: Sessions,
     pub account_deletion: AccountDeletion,
@@ -214,10 +216,12 @@ impl App {
             matches.clone(),
             Claims::new(redis.clone(), &config.redis.prefix, "joins", &*core.random),
         );
-        let moderation = Moderation::new(&core, chat.clone(), accounts.clone(), sessions.clone(), restricted_phones);
+        let moderation =
+            Moderation::new(&core, accounts.clone(), sessions.clone(), restricted_phones, &config.moderation);
+        let reports = Reports::new(&core, chat.clone(), &config.reports);
         let room_moderation = RoomModeration::new(&core, rooms.clone(), accounts.clone());
         let removals =
-            Removals::new(&core, &config.moderation, chat.clone(), rooms.clone(), accounts.clone(), moderation.clone());
+            Removals::new(&core, &config.removals, chat.clone(), rooms.clone(), accounts.clone(), moderation.clone());
         let chat_work = ChatWork {
             db: core.db.clone(),
             chat: chat.clone(),
@@ -298,6 +302,7 @@ impl App {
             moderation,
             room_moderation,
             removals,
+            reports,
             login,
             sessions,
             account_deletion,
@@ -342,6 +347,7 @@ impl App {
             membership_sync: self.membership_sync.clone(),
             operators: self.operators.clone(),
             moderation: self.moderation.clone(),
+            reports: self.reports.clone(),
             scores: self.scores.clone(),
             webhooks: self.webhooks.clone(),
             has_chat: self.config.matrix.homeserver_url.is_some(),
@@ -426,6 +432,7 @@ services! {
     moderation: Moderation,
     removals: Removals,
     room_moderation: RoomModeration,
+    reports: Reports,
     sessions: Sessions,
     shutdown: Shutdown,
     sms: Sms,

@@ -8,6 +8,7 @@ mod filters;
 mod health;
 mod messages;
 mod notifications;
+mod reports;
 mod rooms;
 mod scores;
 mod users;
@@ -31,7 +32,7 @@ use matchday::{
         },
         matches::partitions,
     },
-    chat::moderation::service::{ModerationError, Report as MessageReport},
+    chat::moderation::service::ModerationError,
     config::{Config, Loaded, reference},
     identity::{accounts::restrictions::Restriction, codes::service::Closure, operators::Operator, phone::Phone},
     router, tasks,
@@ -51,8 +52,8 @@ use web::{
 
 pub(crate) use self::{
     coins::CoinsCommand, demo::SimulateArguments, feeds::FeedsCommand, filters::FiltersCommand,
-    messages::MessagesCommand, notifications::NotificationsCommand, rooms::RoomsCommand, scores::ScoresCommand,
-    users::ShowArguments, webhooks::WebhooksCommand,
+    messages::MessagesCommand, notifications::NotificationsCommand, reports::ReportsCommand, rooms::RoomsCommand,
+    scores::ScoresCommand, users::ShowArguments, webhooks::WebhooksCommand,
 };
 use crate::{Arguments, Command};
 
@@ -157,23 +158,6 @@ impl By {
 }
 
 #[derive(Subcommand)]
-pub(crate) enum ReportsCommand {
-    /// List open reports, oldest first.
-    List,
-    /// Close a report with a resolution.
-    Close {
-        /// Report id as printed by `list`.
-        id: i64,
-        /// Action taken, stored with the report.
-        #[arg(long)]
-        resolution: String,
-        /// Name of the operator, stored with the report.
-        #[arg(long = "by", default_value = "the command line")]
-        operator: String,
-    },
-}
-
-#[derive(Subcommand)]
 pub(crate) enum MembershipsCommand {
     /// Show how far the membership sync is behind, and the events that it could not apply.
     Status,
@@ -213,7 +197,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
             }
             Command::Feeds(command) => feeds::feeds(config, command).await,
             Command::Users(command) => restrict(config, command).await,
-            Command::Reports(command) => reports(config, command).await,
+            Command::Reports(command) => reports::reports(config, command).await,
             Command::Memberships(command) => memberships(config, command).await,
             Command::Scores(command) => scores::scores(config, command).await,
             Command::Coins(command) => coins::coins(config, command).await,
@@ -561,44 +545,9 @@ async fn restrict(config: Config, command: UsersCommand) -> anyhow::Result<()> {
     print(&format!("{named} (user {user}) is {done}{time}; workers apply it on the homeserver"))
 }
 
-async fn reports(config: Config, command: ReportsCommand) -> anyhow::Result<()> {
-    let app = App::connect(config).await?;
-    check_schema(&app).await?;
-    match command {
-        ReportsCommand::List => {
-            let reports = app.moderation.open_reports(100).await?;
-            if reports.is_empty() {
-                return print("no open reports");
-            }
-            print(&reports.iter().map(report_lines).collect::<Vec<_>>().join("\n"))
-        }
-        ReportsCommand::Close { id, resolution, operator } => {
-            if !app.moderation.close_report(id, &Operator::new(operator, resolution)).await? {
-                bail!("report {id} is not open: `matchday reports list` lists the open ones");
-            }
-            print(&format!("report {id} is closed"))
-        }
-    }
-}
-
 /// Replaces control characters. User-written text must not move the cursor of an operator's terminal.
 fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
-}
-
-fn report_lines(report: &MessageReport) -> String {
-    let when = report.created_at.replace_nanosecond(0).unwrap_or(report.created_at);
-    format!(
-        "{} {} by {} in \"{}\": {}\n    {} {} {}",
-        report.id,
-        when.format(&Rfc3339).unwrap_or_default(),
-        report.reporter,
-        plain(&report.room),
-        plain(&report.reason),
-        report.event_id,
-        report.sender.as_deref().map_or_else(|| "(sender unknown)".to_owned(), plain),
-        report.content.as_deref().map_or_else(|| "(content unknown: the homeserver was unavailable)".to_owned(), plain),
-    )
 }
 
 async fn memberships(config: Config, command: MembershipsCommand) -> anyhow::Result<()> {

@@ -53,7 +53,7 @@ enum Command {
     /// Show an account; ban, unban, mute or unmute a user.
     #[command(subcommand)]
     Users(commands::UsersCommand),
-    /// List and close reports of chat messages.
+    /// List, claim and close reports of chat messages.
     #[command(subcommand)]
     Reports(commands::ReportsCommand),
     /// Show the state of the membership sync, or compare all rooms with the homeserver.

@@ -33,7 +33,7 @@ use crate::{
     app::App,
     catalogue::{matches, teams},
     chat::{
-        self, membership_sync, moderation, removals, room_moderation, rooms,
+        self, membership_sync, moderation, removals, reports, room_moderation, rooms,
         view::payloads::{ChatSender, StreamChat},
     },
     delivery::{
@@ -104,6 +104,7 @@ fn features() -> OpenApiRouter<App> {
         .merge(moderation::routes())
         .merge(room_moderation::routes())
         .merge(removals::routes())
+        .merge(reports::routes())
         .merge(notifications::routes())
         .merge(sessions::routes())
         .merge(sms::routes())

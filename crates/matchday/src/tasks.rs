@@ -24,7 +24,7 @@ use crate::{
         feeds,
         matches::{self, partitions},
     },
-    chat::{accounts::work::ChatWork, messages::IGNORED, removals::service::Removals, rooms::service::Rooms},
+    chat::{accounts::work::ChatWork, messages::IGNORED, removals::service::Removals, reports, rooms::service::Rooms},
     delivery::{announcements::service::Announcements, live::tallies::TallyPublisher, webhooks::service::Webhooks},
     identity::{account_deletion, accounts::restrictions, sessions},
 };
@@ -132,6 +132,16 @@ pub fn work(app: &App) {
             Ok(0) => {}
             Ok(mutes) => tracing::info!(mutes, "expired mutes in rooms lifted"),
             Err(error) => tracing::warn!(%error, "expired mutes in rooms not lifted"),
+        },
+    ));
+    let reports = app.reports.clone();
+    app.shutdown.spawn(singleton(
+        app.clone(),
+        Periodic { gauges: &reports::service::GAUGES, ..Periodic::new("report figures", Duration::from_secs(30)) },
+        async move || {
+            if let Err(error) = reports.sample().await {
+                tracing::debug!(%error, "figures of reports not computed");
+            }
         },
     ));
     let phones = app.phone_moves.clone();
@@ -512,6 +522,7 @@ async fn sweep(app: &App) {
     let removals = app.removals.sweep().await.map_err(|error| error.to_string());
     let turns = app.room_moderation.sweep().await.map_err(|error| error.to_string());
     let held = app.filters.sweep().await.map_err(|error| error.to_string());
+    let reports = app.reports.sweep().await.map_err(|error| error.to_string());
     let weeks = app.scores.drop_past_weeks().await.map_err(|error| error.to_string());
     let swept = [
         ("sessions", sessions),
@@ -522,10 +533,11 @@ async fn sweep(app: &App) {
         ("room statistics", statistics),
         ("idempotency keys", keys),
         ("reminders", reminders),
-        ("restricted phones and reports of deleted accounts", moderation),
         ("removals", removals),
         ("turns in slow mode", turns),
         ("held messages", held),
+        ("restricted phones", moderation),
+        ("reports", reports),
         ("scores of past weeks", weeks),
     ];
     for (what, outcome) in swept {

@@ -1,8 +1,9 @@
-//! Messages that the bot and users send to rooms, and the recent messages of a room.
+//! Messages that the bot and users send to rooms, the recent messages of a room, and the messages around one.
 
 use ruma::{
     EventId, OwnedEventId, RoomId, UInt, UserId,
     api::client::{
+        context::get_context,
         message::{get_message_events, send_message_event},
         redact::redact_event,
     },
@@ -85,6 +86,26 @@ impl Homeserver {
             redact_event::v3::Request::new(ids::room_in_path(room)?, ids::event_in_path(event_id)?, transaction);
         request.reason = (!reason.is_empty()).then(|| reason.to_owned());
         self.call(request, &bot, Acting::AsTheService).await.map_err(|error| in_room(error, room)).map(|_| ())
+    }
+
+    /// Returns a message and up to `each` messages before and after it as visible to the bot, oldest first. Encrypted
+    /// messages are included. Returns nothing if the room has no such message.
+    pub async fn context(&self, room: &RoomId, event_id: &EventId, each: u16) -> Result<Vec<SeenEvent>, Error> {
+        let bot = self.bot()?;
+        let mut request = get_context::v3::Request::new(ids::room_in_path(room)?, ids::event_in_path(event_id)?);
+        // The limit is split evenly between both directions.
+        request.limit = UInt::from(each) * UInt::from(2_u16);
+        request.filter.types = Some(vec!["m.room.message".to_owned(), "m.room.encrypted".to_owned()]);
+        let response = self.call_up_to(LONG_RESPONSE_BYTES, request, &bot, Acting::AsTheService).await;
+        let response = match response.map_err(|error| in_room(error, room)) {
+            Ok(response) => response,
+            Err(Error::NoSuchRoom(_)) => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        // The homeserver lists the earlier messages newest first.
+        let before = response.events_before.iter().rev();
+        let events = before.chain(response.event.as_ref()).chain(&response.events_after);
+        Ok(events.filter_map(read_event).collect())
     }
 
     async fn send_from_device(&self, room: &RoomId, transaction: &str, content: &Value) -> Result<OwnedEventId, Error> {

@@ -330,6 +330,21 @@ fn describe_chat() {
     metrics::describe_counter!("matchday_restrictions_total", "Restrictions of accounts by operators, by action");
     metrics::describe_counter!("matchday_reports_total", "Chat messages reported by users");
     metrics::describe_counter!("matchday_removals_total", "Chat messages removed, by source");
+    metrics::describe_counter!("matchday_reports_closed_total", "Reports closed by operators, by resolution");
+    metrics::describe_gauge!("matchday_reports_open", "Open reports");
+    metrics::describe_gauge!("matchday_reports_oldest_seconds", "Age of the oldest open report");
+    metrics::describe_gauge!(
+        "matchday_reports_resolution_median_seconds",
+        "Median time from report to resolution, of reports closed in the last seven days"
+    );
+    metrics::describe_gauge!(
+        "matchday_reports_resolution_p95_seconds",
+        "95th percentile of the time from report to resolution, of reports closed in the last seven days"
+    );
+    metrics::describe_gauge!(
+        "matchday_reports_in_time_ratio",
+        "Share of reports closed within 24 hours, in the last seven days; older open reports count as not in time"
+    );
     metrics::describe_counter!(
         "matchday_chat_view_messages_total",
         "Chat messages for spectators, by outcome (shown, left_out or hidden)"

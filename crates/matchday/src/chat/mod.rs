@@ -1,4 +1,4 @@
-//! Chat on a Matrix homeserver: accounts, rooms, membership sync, moderation and the view for spectators.
+//! Chat on a Matrix homeserver: accounts, rooms, membership sync, moderation, reports and the view for spectators.
 
 pub mod accounts;
 mod blocks;
@@ -9,6 +9,7 @@ pub mod messages;
 pub mod moderation;
 pub mod planned_removals;
 pub mod removals;
+pub mod reports;
 pub mod roles;
 pub mod room_moderation;
 pub mod rooms;

@@ -142,10 +142,10 @@ fn state(found: &UserView) -> String {
 
 fn report(report: &ReportRow) -> String {
     let state = match (report.closed_at, &report.resolution) {
-        (None, _) => "open".to_owned(),
-        (Some(at), resolution) => {
-            format!("closed {}: {}", moment(at), plain(resolution.as_deref().unwrap_or("no resolution")))
+        (Some(at), Some(resolution)) => {
+            format!("closed {}: {resolution}, {}", moment(at), plain(report.note.as_deref().unwrap_or_default()))
         }
+        _ => "open".to_owned(),
     };
     format!(
         "{} report {} by {} in \"{}\": {} [{state}]",

@@ -1,7 +1,7 @@
 //! Output of the commands for operators.
 
 use matchday::testing::with_database;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::process::Setting;
 
@@ -258,14 +258,30 @@ async fn operator_lists_and_closes_reports() {
                 "1 2026-11-20T15:00:00Z by {name} in \"Derby [2J\": insults 9 closed\n    $one @ben:example.org {{\"body\":\"a bad word\"}}\n{second}"
             )
         );
-        let close = ["reports", "close", "1", "--resolution", "ben is banned"];
-        assert_eq!(setting.expect(&close, ""), "report 1 is closed");
+        let claim = ["reports", "claim", "1", "--by", "ola"];
+        let claimed = setting.expect(&claim, "");
+        assert!(claimed.starts_with("report 1 is claimed until "), "{claimed}");
+        let close = ["reports", "close", "1", "--resolution", "sender_banned", "--reason", "ben\x1b insulted"];
+        let of_ola = refused(&setting, &close);
+        assert!(of_ola.starts_with("matchday: report 1 is claimed by ola until "), "{of_ola}");
+        assert_eq!(refused(&setting, &["reports", "release", "1"]), of_ola);
+        assert_eq!(setting.expect(&["reports", "release", "1", "--by", "ola"], ""), "report 1 is released");
+        assert!(refused(&setting, &["reports", "close", "1", "--resolution", "banned", "--reason", "x"]).contains("sender_banned"));
+        let answered = [&close[..], &["--answer", "Thank you.", "--all"]].concat();
+        assert_eq!(setting.expect(&answered, ""), "report 1 is closed");
         let refusal = "matchday: report 1 is not open: `matchday reports list` lists the open ones";
         assert_eq!(refused(&setting, &close), refusal);
         assert_eq!(setting.expect(&["reports", "list"], ""), second);
-        let kept: String =
-            sqlx::query_scalar("select resolution from reports where id = 1").fetch_one(&db).await.expect("read");
-        assert_eq!(kept, "ben is banned");
+        assert_eq!(setting.expect(&["reports", "list", "--search", "insults"], ""), "no open reports match");
+        let closed = setting.expect(&["reports", "list", "--closed", "--search", "bad word", "--json"], "");
+        let closed: Value = serde_json::from_str(&closed).expect("JSON");
+        assert_eq!(
+            (&closed[0]["id"], &closed[0]["resolution"], &closed[0]["answer"], &closed[0]["closed_by"]),
+            (&json!(1), &json!("sender_banned"), &json!("Thank you."), &json!("the command line"))
+        );
+        let shown = setting.expect(&["reports", "show", "1"], "");
+        assert!(shown.contains("sender_banned, ben  insulted") && shown.contains("answer: Thank you."), "{shown}");
+        assert_eq!(refused(&setting, &["reports", "show", "7"]), "matchday: report 7 does not exist");
         db.close().await;
     })
     .await;

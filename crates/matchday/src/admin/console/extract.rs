@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     catalogue::fixtures::service::{CorrectError, ImportError},
-    chat::moderation::service::ModerationError,
+    chat::{moderation::service::ModerationError, reports::service::ReportError},
     delivery::webhooks::service::WebhookError,
     identity::operators::Operator,
 };
@@ -147,6 +147,11 @@ impl<A> Posted<A> {
         &self.fields
     }
 
+    /// Returns the operator, for actions that need no reason.
+    pub(super) fn operator_without_reason(&self) -> Operator {
+        Operator::new(&self.name, "")
+    }
+
     /// Returns the operator with the reason from the form.
     pub(super) fn operator(&self) -> Result<Operator, PageError> {
         let reason = self.fields.get("reason").and_then(rules::reason);
@@ -268,6 +273,24 @@ impl From<ModerationError> for PageError {
             ModerationError::Unchanged => Self::Conflict("The user's status is already as requested.".into()),
             ModerationError::Database(error) => error.into(),
             other => Self::Internal(other.into()),
+        }
+    }
+}
+
+impl From<ReportError> for PageError {
+    fn from(error: ReportError) -> Self {
+        match error {
+            ReportError::NoSuchReport => Self::NotFound("report"),
+            ReportError::Closed => Self::Conflict("The report is already closed.".into()),
+            ReportError::Claimed(claim) => {
+                Self::Conflict(format!("{} handles this report. Take it over on its page first.", claim.by))
+            }
+            ReportError::NotClaimed => {
+                Self::Conflict("You have not claimed this report, or your claim expired.".into())
+            }
+            ReportError::ChatUnavailable => Self::Unavailable("The homeserver", error.to_string()),
+            ReportError::Database(error) => error.into(),
+            ReportError::NoSuchMessage => Self::NotFound("message"),
         }
     }
 }

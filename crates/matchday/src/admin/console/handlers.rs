@@ -18,8 +18,9 @@ use super::{
         Acting, Fields, PageError, PathId, Posted, Query,
         authority::{Moderator, Operator, Viewer},
     },
-    pages::{self, Page, matches::ListFilter, overview::Overview, queues::Queues},
-    service::{MatchFilter, PAGE, ReportFilter},
+    pages::{self, Page, matches::ListFilter, overview::Overview, queues::Queues, reports::Context},
+    rules::Role,
+    service::{MatchFilter, PAGE, ReportFilter, ReportState},
     state::ConsoleState,
 };
 use crate::{
@@ -27,7 +28,7 @@ use crate::{
         fixtures::service::{Correction, Seen},
         matches::rules::Status,
     },
-    chat::moderation::service::ModerationError,
+    chat::reports::service::{Ending, OthersClaim, Scope},
     delivery::webhooks::service::Dead,
     identity::{accounts::restrictions::Restriction, operators::service::ActionFilter, phone::Phone},
 };
@@ -115,7 +116,6 @@ pub(super) async fn list_matches(
     viewer: Acting<Viewer>,
     Query(query): Query,
 ) -> PageResult {
-    let day = |text: &str| Date::parse(text, format_description!("[year]-[month]-[day]")).ok();
     let has_day = query.is_present("day");
     let wanted = ListFilter {
         tournament: query.parsed("tournament"),
@@ -133,6 +133,10 @@ pub(super) async fn list_matches(
     let (matches, tournaments) = state.console.matches(&filter).await?;
     let body = pages::matches::list(&matches, &tournaments, &wanted);
     Ok(Page::new(&viewer, "/console/matches", "Matches").show(&body))
+}
+
+fn day(text: &str) -> Option<Date> {
+    Date::parse(text, format_description!("[year]-[month]-[day]")).ok()
 }
 
 fn page_of(query: &Fields) -> i64 {
@@ -262,7 +266,11 @@ pub(super) async fn restrict_user(
         None => None,
     };
     state.moderation.restrict_for(user, restriction, length, &operator).await?;
-    Ok(redirect_with_notice(&format!("/console/users/{user}"), restriction.name()))
+    let back = match posted.fields().parsed::<i64>("report") {
+        Some(report) => format!("/console/reports/{report}"),
+        None => format!("/console/users/{user}"),
+    };
+    Ok(redirect_with_notice(&back, restriction.name()))
 }
 
 pub(super) async fn list_reports(
@@ -270,43 +278,88 @@ pub(super) async fn list_reports(
     viewer: Acting<Viewer>,
     Query(query): Query,
 ) -> PageResult {
+    let midnight = |day: Date| day.midnight().assume_utc();
     let filter = ReportFilter {
-        is_closed: query.get("state") == Some("closed"),
+        state: match query.get("state") {
+            Some("closed") => ReportState::Closed,
+            Some("mine") => ReportState::ClaimedBy(viewer.name().to_owned()),
+            _ => ReportState::Open,
+        },
         text: query.get("q").filter(|text| text.len() <= 100).map(str::to_owned),
+        from: query.get("from").and_then(day).map(midnight),
+        until: query.get("until").and_then(day).and_then(Date::next_day).map(midnight),
         page: page_of(&query),
     };
     let server = state.server_name.as_deref().unwrap_or_default();
     let reports = state.console.reports(server, &filter).await?;
-    let body = pages::reports::list(&viewer, &reports, &filter, state.clock.now());
+    let figures = or_unavailable(state.reports.figures().await, "figures of reports");
+    let body = pages::reports::list(&viewer, &reports, figures.as_ref(), &filter, state.clock.now());
     Ok(Page::new(&viewer, "/console/reports", "Reports").notice(query.get("notice")).show(&body))
 }
 
-pub(super) async fn handle_report(
+pub(super) async fn show_report(
+    State(state): State<ConsoleState>,
+    viewer: Acting<Viewer>,
+    PathId(id): PathId<i64>,
+    Query(query): Query,
+) -> PageResult {
+    let server = state.server_name.as_deref().unwrap_or_default();
+    let found = state.console.find_report(server, id).await?.ok_or(PageError::NotFound("report"))?;
+    let recorded = recorded_of(&state, format!("report:{id}")).await?;
+    let context = match &found.row.room_id {
+        _ if !viewer.may(Role::Moderator) => Context::NotAllowed,
+        Some(room) => match state.reports.context(room, &found.row.event_id).await {
+            Ok(messages) => Context::Loaded(messages),
+            Err(_) => Context::Unavailable,
+        },
+        None => Context::Unavailable,
+    };
+    let body = pages::reports::show(&viewer, &found, &context, &recorded, state.clock.now());
+    let title = format!("Report {id}");
+    Ok(Page::new(&viewer, "/console/reports", &title).notice(query.get("notice")).show(&body))
+}
+
+/// Handling of another operator's claim, from a form.
+fn others_claim(fields: &Fields) -> OthersClaim {
+    if fields.get("take_over").is_some() { OthersClaim::TakeOver } else { OthersClaim::Respect }
+}
+
+pub(super) async fn claim_report(
     State(state): State<ConsoleState>,
     PathId(id): PathId<i64>,
     posted: Posted<Moderator>,
 ) -> PageResult {
-    let operator = posted.operator()?;
-    let notice = match (posted.fields().get("action"), restriction(posted.fields())) {
-        (Some("close"), _) => "closed",
-        (_, Some(restriction @ (Restriction::Ban | Restriction::Mute))) => {
-            let server = state.server_name.as_deref().unwrap_or_default();
-            let report = state.console.open_report(server, id).await?.ok_or(PageError::NotFound("open report"))?;
-            let sender = report.sender_id.ok_or_else(|| {
-                PageError::Conflict("The sender has no local account and cannot be restricted.".to_owned())
-            })?;
-            match state.moderation.restrict(sender, restriction, &operator).await {
-                // The sender was already restricted because of another report.
-                Err(ModerationError::Unchanged) => {}
-                done => done?,
-            }
-            "handled"
-        }
-        _ => return Err(PageError::Invalid("Choose an action.".to_owned())),
+    state.reports.claim(id, &posted.operator_without_reason(), others_claim(posted.fields())).await?;
+    Ok(redirect_with_notice(&format!("/console/reports/{id}"), "claimed"))
+}
+
+pub(super) async fn release_report(
+    State(state): State<ConsoleState>,
+    PathId(id): PathId<i64>,
+    posted: Posted<Moderator>,
+) -> PageResult {
+    state.reports.release(id, &posted.operator_without_reason()).await?;
+    Ok(redirect_with_notice("/console/reports", "released"))
+}
+
+pub(super) async fn close_report(
+    State(state): State<ConsoleState>,
+    PathId(id): PathId<i64>,
+    posted: Posted<Moderator>,
+) -> PageResult {
+    let (operator, fields) = (posted.operator()?, posted.fields());
+    let resolution =
+        fields.parsed("resolution").ok_or_else(|| PageError::Invalid("Choose a resolution.".to_owned()))?;
+    let answer = match fields.get("answer") {
+        None => None,
+        Some(text) => Some(text.parse().map_err(|_| {
+            PageError::Invalid("The answer to the reporter must have at most 1000 characters.".to_owned())
+        })?),
     };
-    if !state.moderation.close_report(id, &operator).await? {
-        return Err(PageError::NotFound("open report"));
-    }
+    let scope = if fields.get("all").is_some() { Scope::SameMessage } else { Scope::One };
+    let ending = Ending { resolution, answer, scope, others_claim: OthersClaim::Respect };
+    state.reports.close(id, &operator, &ending).await?;
+    let notice = if scope == Scope::SameMessage { "closed_all" } else { "closed" };
     Ok(redirect_with_notice("/console/reports", notice))
 }
 

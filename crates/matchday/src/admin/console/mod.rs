@@ -58,7 +58,10 @@ routes! {
     get "/console/users/{id}" => show_user: Some(Role::Viewer);
     post "/console/users/{id}/restriction" => restrict_user: Some(Role::Moderator);
     get "/console/reports" => list_reports: Some(Role::Viewer);
-    post "/console/reports/{id}" => handle_report: Some(Role::Moderator);
+    get "/console/reports/{id}" => show_report: Some(Role::Viewer);
+    post "/console/reports/{id}/claim" => claim_report: Some(Role::Moderator);
+    post "/console/reports/{id}/release" => release_report: Some(Role::Moderator);
+    post "/console/reports/{id}/close" => close_report: Some(Role::Moderator);
     get "/console/sms" => show_sms: Some(Role::Viewer);
     post "/console/sms/open" => open_sms: Some(Role::Operator);
     get "/console/queues" => show_queues: Some(Role::Viewer);

@@ -185,6 +185,15 @@ pub(super) fn message_text(content: &str) -> String {
     body.unwrap_or(content).to_owned()
 }
 
+/// Returns the text of a message near a reported one, or the reason why there is none.
+pub(super) fn context_text(content: &Value) -> Result<&str, &'static str> {
+    match (content["body"].as_str(), content.get("ciphertext")) {
+        (Some(body), _) => Ok(body),
+        (None, Some(_)) => Err("Encrypted message"),
+        (None, None) => Err("Removed message"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::{collection::vec, prelude::*};

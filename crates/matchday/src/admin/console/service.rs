@@ -1,7 +1,7 @@
 //! Read models for operators. Every query is limited in time and rows and reads one database snapshot, and only a few
 //! run at the same time. The services of the features perform the operators' actions.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use platform::{Core, clock::Clock, database, settings::CodeKey};
 use scoring::Outcome;
@@ -11,14 +11,18 @@ use tokio::sync::Semaphore;
 use web::ids::{MatchId, UserId};
 
 pub use super::store::{
-    Backlog, CoinsEffect, CountryRow, Effect, MatchFilter, MatchRow, Moved, ProviderRow, ReportRow, ResultRow, RoomRow,
-    Tally, TournamentRow, TransactionRow, UserRow,
+    Backlog, CoinsEffect, CountryRow, Effect, MatchFilter, MatchRow, Moved, ProviderRow, ResultRow, RoomRow, Tally,
+    TournamentRow, TransactionRow, UserRow,
+    reports::{ReportRow, Sender},
 };
 use super::{
     identity::Verifier,
     rules::FormKey,
     settings::Settings,
-    store::{self, Frame},
+    store::{
+        self, Frame,
+        reports::{self, ReportQuery},
+    },
 };
 use crate::{
     catalogue::fixtures::service::Correction,
@@ -69,14 +73,47 @@ impl<T> Listed<T> {
     }
 }
 
+/// Part of the queue that a list shows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ReportState {
+    #[default]
+    Open,
+    /// Open reports that this operator has claimed.
+    ClaimedBy(String),
+    Closed,
+}
+
 #[derive(Clone, Debug, Default)]
 pub struct ReportFilter {
-    /// Selects closed reports instead of open ones.
-    pub is_closed: bool,
-    /// `#` and an id, or a text in the message, the reason, the resolution, or the name of the sender or reporter.
+    pub state: ReportState,
+    /// `#` and an id, or a text in the message, the reason, the note, the answer, the room, or the name of the sender
+    /// or reporter.
     pub text: Option<String>,
+    /// Earliest time of the report, inclusive.
+    pub from: Option<OffsetDateTime>,
+    /// Latest time of the report, exclusive.
+    pub until: Option<OffsetDateTime>,
     /// Page number, starting at 0.
     pub page: i64,
+}
+
+/// A page of reports.
+pub struct ReportsView {
+    pub listed: Listed<ReportRow>,
+    /// Accounts of the senders who have one, by Matrix id.
+    pub senders: HashMap<String, Sender>,
+}
+
+/// Data for the page of a report.
+pub struct ReportView {
+    pub row: ReportRow,
+    pub sender: Option<Sender>,
+    /// Other reports about the sender, newest first.
+    pub about: Vec<ReportRow>,
+    /// Restrictions of the sender: action, reason, operator, time.
+    pub restrictions: Vec<(String, String, String, OffsetDateTime)>,
+    /// Number of other open reports of the same message.
+    pub same_message: i64,
 }
 
 /// Data for the page of a match.
@@ -166,7 +203,7 @@ impl Console {
     /// Counts unpublished messages and open reports.
     pub async fn waiting(&self) -> sqlx::Result<Waiting> {
         let mut tx = self.begin_read().await?;
-        Ok(Waiting { outbox: store::outbox(&mut tx).await?, reports: store::count_open_reports(&mut tx).await? })
+        Ok(Waiting { outbox: store::outbox(&mut tx).await?, reports: reports::count_open(&mut tx).await? })
     }
 
     /// Unpublished messages by subject: count and time of the oldest.
@@ -279,10 +316,10 @@ impl Console {
             score: store::score(&mut tx, user).await?,
             restrictions: store::restrictions(&mut tx, user).await?,
             about: match sender {
-                Some(sender) => store::reports_about(&mut tx, &sender).await?,
+                Some(sender) => reports::about(&mut tx, &sender).await?,
                 None => Vec::new(),
             },
-            by: store::reports_by(&mut tx, user).await?,
+            by: reports::by(&mut tx, user).await?,
             row,
         }))
     }
@@ -299,21 +336,50 @@ impl Console {
 
     /// Lists open reports, oldest first, or closed reports, last closed first. `server` is the server name in the
     /// Matrix ids of the service's users.
-    pub async fn reports(&self, server: &str, filter: &ReportFilter) -> sqlx::Result<Listed<ReportRow>> {
-        let offset = filter.page.saturating_mul(PAGE);
+    pub async fn reports(&self, server: &str, filter: &ReportFilter) -> sqlx::Result<ReportsView> {
         let text = filter.text.as_ref().map(|text| text.to_lowercase());
-        let mut tx = self.begin_read().await?;
-        let rows = if filter.is_closed {
-            store::closed_reports(&mut tx, server, text.as_deref(), PAGE + 1, offset).await?
-        } else {
-            store::open_reports(&mut tx, server, text.as_deref(), PAGE + 1, offset).await?
+        let query = ReportQuery {
+            text: text.as_deref(),
+            claimed_by: match &filter.state {
+                ReportState::ClaimedBy(operator) => Some(operator),
+                ReportState::Open | ReportState::Closed => None,
+            },
+            from: filter.from,
+            until: filter.until,
+            now: self.clock.now(),
+            most: PAGE + 1,
+            offset: filter.page.saturating_mul(PAGE),
         };
-        Ok(Listed::cut(rows))
+        let mut tx = self.begin_read().await?;
+        let rows = match filter.state {
+            ReportState::Closed => reports::closed(&mut tx, &query).await?,
+            ReportState::Open | ReportState::ClaimedBy(_) => reports::open(&mut tx, &query).await?,
+        };
+        let listed = Listed::cut(rows);
+        let senders = reports::senders(&mut tx, server, &listed.rows).await?;
+        Ok(ReportsView { listed, senders })
     }
 
-    /// Returns an open report with its sender.
-    pub async fn open_report(&self, server: &str, id: i64) -> sqlx::Result<Option<ReportRow>> {
-        store::open_report(&mut *self.begin_read().await?, server, id).await
+    pub async fn find_report(&self, server: &str, id: i64) -> sqlx::Result<Option<ReportView>> {
+        let mut tx = self.begin_read().await?;
+        let Some(row) = reports::find(&mut tx, id).await? else { return Ok(None) };
+        let sender = reports::senders(&mut tx, server, std::slice::from_ref(&row)).await?.into_values().next();
+        let about = match &row.sender {
+            Some(sender) => reports::about(&mut tx, sender).await?,
+            None => Vec::new(),
+        };
+        let restrictions = match sender {
+            Some(sender) => store::restrictions(&mut tx, sender.id).await?,
+            None => Vec::new(),
+        };
+        let open = reports::count_open_of_message(&mut tx, &row.event_id).await?;
+        Ok(Some(ReportView {
+            sender,
+            about: about.into_iter().filter(|report| report.id != id).collect(),
+            restrictions,
+            same_message: open - i64::from(row.closed_at.is_none()),
+            row,
+        }))
     }
 
     /// Counts codes and messages of the last hour and day.

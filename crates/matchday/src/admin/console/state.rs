@@ -8,7 +8,7 @@ use web::health::Checks;
 use super::service::Console;
 use crate::{
     catalogue::{feeds::service::Feeds, fixtures::service::Fixtures},
-    chat::{membership_sync::service::MembershipSync, moderation::service::Moderation},
+    chat::{membership_sync::service::MembershipSync, moderation::service::Moderation, reports::service::Reports},
     delivery::{live::service::Live, webhooks::service::Webhooks},
     game::scores::service::Scores,
     identity::{codes::service::Codes, operators::service::Operators},
@@ -31,6 +31,7 @@ pub struct Services {
     pub membership_sync: MembershipSync,
     pub operators: Operators,
     pub moderation: Moderation,
+    pub reports: Reports,
     pub scores: Scores,
     pub webhooks: Webhooks,
     pub has_chat: bool,

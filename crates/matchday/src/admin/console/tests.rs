@@ -19,6 +19,10 @@ use web::ids::{MatchId, UserId};
 use super::service::{Effect, Moved, Preview};
 use crate::{
     catalogue::{fixtures::service::Correction, matches::rules::Status},
+    chat::reports::{
+        rules::Resolution,
+        service::{Ending, OthersClaim, Scope},
+    },
     identity::operators::{
         Operator,
         service::{ActionFilter, Recorded},
@@ -246,7 +250,7 @@ async fn unknown_paths_and_methods_get_pages() {
         for (path, status) in [
             ("/console/nowhere", 404),
             ("/console/users/1/nothing", 404),
-            ("/console/reports/1", 405),
+            ("/console/reports/1/claim", 405),
             ("/console/sms/open", 405),
             ("/elsewhere", 404),
             ("/metrics", 404),
@@ -417,53 +421,108 @@ async fn restrictions_are_applied_recorded_and_shown() {
 }
 
 #[tokio::test]
-async fn reports_are_closed_with_restrictions() {
+async fn report_is_claimed_handled_and_closed() {
     TestApp::run_with(&[("MATCHDAY_MATRIX__SERVER_NAME", "matchday.localhost")], async |app| {
         let (reporter, rude) = (app.user().await, app.user().await);
         let sender = format!("@{}:matchday.localhost", username(app, rude.id).await);
-        let first = report(app, reporter.id, &sender, "you fool", "insults").await;
-        let second = report(app, reporter.id, &sender, "you bigger fool", "insults again").await;
-        let third = report(app, reporter.id, "@somebody:elsewhere.example", "spam", "spam").await;
+        let earlier = report(app, reporter.id, &sender, "you fool", "insults").await;
+        let id = report(app, reporter.id, &sender, "you bigger fool", "insults again").await;
+        let stranger = report(app, reporter.id, "@somebody:elsewhere.example", "spam", "spam").await;
         let html = page(app, "/console/reports").await;
         for shown in ["you fool", "insults again", &sender, "@somebody:elsewhere.example", "no local account"] {
             assert!(html.contains(shown), "{shown}");
         }
-        let handle = async |id: i64, action: &str| {
-            send(
-                app,
-                "/console/reports",
-                &format!("/console/reports/{id}"),
-                &[("reason", "warned before"), ("action", action)],
-            )
-            .await
-        };
-        assert_eq!(handle(first, "ban").await, "/console/reports?notice=handled");
-        assert_eq!(handle(second, "ban").await, "/console/reports?notice=handled", "the sender is already banned");
-        let mark = mark_on(&page(app, "/console/reports").await);
-        let stranger = post(
-            app,
-            &format!("/console/reports/{third}"),
-            &[("reason", "x"), ("action", "ban"), ("mark", &mark)],
-            &[],
-        )
-        .await;
-        assert_eq!(stranger.status, StatusCode::CONFLICT);
-        assert_eq!(handle(third, "close").await, "/console/reports?notice=closed");
-        assert!(page(app, "/console/reports").await.contains("No open reports"));
-        let actions: Vec<_> = recorded(app).await.into_iter().map(|row| (row.action, row.target)).collect();
-        let done = |action: &str, target: String| (action.to_owned(), target);
-        assert_eq!(
-            actions,
-            [
-                done("report.close", format!("report:{third}")),
-                done("report.close", format!("report:{second}")),
-                done("report.close", format!("report:{first}")),
-                done("user.ban", format!("user:{}", rude.id)),
-            ]
-        );
+        assert!(html.contains("Open reports") && html.contains("Median time to resolution"), "{html}");
+        let on = format!("/console/reports/{id}");
+        let html = page(app, &on).await;
+        for shown in
+            ["you bigger fool", "Other reports about the sender", "you fool", "Restrict sender", "Claim</button>"]
+        {
+            assert!(html.contains(shown), "{shown}: {html}");
+        }
+        assert!(html.contains("the messages around the reported one cannot be shown"), "there is no homeserver");
+        assert!(!page(app, &format!("/console/reports/{stranger}")).await.contains("Restrict sender"));
+
+        assert_eq!(send(app, &on, &format!("{on}/claim"), &[]).await, format!("{on}?notice=claimed"));
+        assert!(page(app, &on).await.contains("You handle this report until"));
+        assert!(page(app, "/console/reports?state=mine").await.contains("you bigger fool"));
+        let restrict = format!("/console/users/{}/restriction", rude.id);
+        let report_field = id.to_string();
+        let mute = [("reason", "warned before"), ("action", "mute"), ("for", "7d"), ("report", report_field.as_str())];
+        assert_eq!(send(app, &on, &restrict, &mute).await, format!("{on}?notice=mute"));
+        let html = page(app, &on).await;
+        assert!(html.contains("<option value=\"sender_muted\" selected>"), "{html}");
+        let close = [("reason", "warned before"), ("resolution", "sender_muted"), ("answer", "Thank you.\r\nBye.")];
+        assert_eq!(send(app, &on, &format!("{on}/close"), &close).await, "/console/reports?notice=closed");
+        let html = page(app, &on).await;
+        for shown in ["Sender muted", "warned before", "Thank you.\nBye.", "report.close", "report.claim"] {
+            assert!(html.contains(shown), "{shown}: {html}");
+        }
+        assert!(!html.contains("Close report</button>"), "a closed report has no actions");
         let about = page(app, &format!("/console/users/{}", rude.id)).await;
         assert!(about.contains("you bigger fool") && about.contains("warned before"));
+        assert!(page(app, "/console/audit").await.contains(&format!("href=\"{on}\"")));
+
+        let mark = mark_on(&page(app, "/console/reports").await);
+        let path = format!("/console/reports/{earlier}/close");
+        for (fields, status) in [
+            (vec![("reason", "x")], StatusCode::UNPROCESSABLE_ENTITY),
+            (vec![("reason", "x"), ("resolution", "banned")], StatusCode::UNPROCESSABLE_ENTITY),
+            (vec![("resolution", "duplicate")], StatusCode::UNPROCESSABLE_ENTITY),
+            (vec![("reason", "x"), ("resolution", "duplicate"), ("answer", "\u{7}")], StatusCode::UNPROCESSABLE_ENTITY),
+        ] {
+            let fields: Vec<_> = fields.into_iter().chain([("mark", mark.as_str())]).collect();
+            assert_eq!(post(app, &path, &fields, &[]).await.status, status, "{fields:?}");
+        }
+        let again = post(app, &format!("{on}/claim"), &[("mark", mark.as_str())], &[]).await;
+        assert_eq!(again.status, StatusCode::CONFLICT, "{}", text(&again));
+        assert_eq!(get(app, "/console/reports/999999").await.status, StatusCode::NOT_FOUND);
         app.published().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn report_of_other_operator_must_be_taken_over() {
+    TestApp::run_with(&BEHIND_PROXY, async |app| {
+        let (first, second) = (app.user().await, app.user().await);
+        let id = report(app, first.id, "@rude:elsewhere.example", "you fool", "insults").await;
+        sqlx::query(
+            "insert into reports (user_id, room_id, event_id, reason, created_at)
+             select $2, room_id, event_id, 'rude', created_at from reports where id = $1",
+        )
+        .bind(id)
+        .bind(second.id)
+        .execute(&app.app.core.db)
+        .await
+        .expect("written");
+        let on = format!("/console/reports/{id}");
+        let (ola, ida) = (proxied("ola", "moderators"), proxied("ida", "moderators"));
+        let act = async |by: &[(&str, &str)], action: &str, fields: &[(&str, &str)]| {
+            let mark = mark_on(&text(&get_with(app, &on, by).await));
+            let fields: Vec<_> = fields.iter().copied().chain([("mark", mark.as_str())]).collect();
+            post(app, &format!("{on}/{action}"), &fields, by).await
+        };
+        let close = [("reason", "done"), ("resolution", "no_violation"), ("all", "yes")];
+        assert_eq!(act(&ola, "claim", &[]).await.status, StatusCode::SEE_OTHER);
+        let html = text(&get_with(app, &on, &ida).await);
+        assert!(
+            html.contains("<strong>ola</strong> handles this report until") && html.contains("Take over"),
+            "{html}"
+        );
+        assert!(!html.contains("Close report</button>"), "{html}");
+        for refused in [act(&ida, "claim", &[]), act(&ida, "release", &[])] {
+            assert_eq!(refused.await.status, StatusCode::CONFLICT);
+        }
+        assert_eq!(act(&ida, "close", &close).await.status, StatusCode::CONFLICT);
+        assert_eq!(act(&ida, "claim", &[("take_over", "yes")]).await.status, StatusCode::SEE_OTHER);
+        let html = text(&get_with(app, &on, &ida).await);
+        assert!(html.contains("Also close 1 other open report of this message"), "{html}");
+        let viewer = text(&get_with(app, &on, &proxied("eve", "staff")).await);
+        assert!(viewer.contains("Only moderators can read") && !viewer.contains("<button"), "{viewer}");
+        let closed = act(&ida, "close", &close).await;
+        assert_eq!(closed.header("location"), Some("/console/reports?notice=closed_all"));
+        assert_eq!(app.app.reports.figures().await.expect("read").open, 0);
     })
     .await;
 }
@@ -477,7 +536,13 @@ async fn closed_reports_are_listed_and_found() {
         for number in 0..30 {
             let id = report(app, reporter.id, &sender, &format!("Insult number {number}."), "rude").await;
             let ola = Operator::new("ola@example.org", format!("Warned, case {number}."));
-            assert!(app.app.moderation.close_report(id, &ola).await.expect("closed"));
+            let ending = Ending {
+                resolution: Resolution::NoViolation,
+                answer: (number == 4).then(|| "We will watch.".parse().expect("an answer")),
+                scope: Scope::One,
+                others_claim: OthersClaim::Respect,
+            };
+            app.app.reports.close(id, &ola, &ending).await.expect("closed");
             app.clock.advance(Duration::MINUTE);
             ids.push(id);
         }
@@ -497,7 +562,7 @@ async fn closed_reports_are_listed_and_found() {
             html.contains("Closed by <strong>ola@example.org</strong>") && html.contains("Warned, case 29."),
             "{html}"
         );
-        assert!(!html.contains("value=\"close\""), "a closed report cannot be closed");
+        assert!(!html.contains("<button type=\"submit\">Claim"), "a closed report cannot be claimed");
         assert!(html.contains("/console/reports?state=closed&amp;page=1\""), "{html}");
         assert_eq!(shown("?state=closed&page=1").await.1, ids[..5]);
         assert_eq!(shown("?state=closed&page=2").await.1, [0; 0]);
@@ -506,6 +571,11 @@ async fn closed_reports_are_listed_and_found() {
             ("?state=closed&q=NUMBER+7.".to_owned(), vec![ids[7]]),
             ("?state=closed&q=case+12.".to_owned(), vec![ids[12]]),
             (format!("?state=closed&q=%23{}", ids[3]), vec![ids[3]]),
+            ("?state=closed&q=will+watch".to_owned(), vec![ids[4]]),
+            ("?state=closed&q=room+%3Cscript&page=1".to_owned(), ids[..5].to_vec()),
+            ("?state=closed&from=2026-11-20&until=2026-11-20&page=1".to_owned(), ids[..5].to_vec()),
+            ("?state=closed&from=2026-11-21".to_owned(), vec![]),
+            ("?state=closed&until=2026-11-19".to_owned(), vec![]),
             ("?state=closed&q=msgtype".to_owned(), vec![]),
             ("?state=closed&q=%25".to_owned(), vec![]),
             (format!("?q=%23{open}"), vec![open]),

@@ -1,32 +1,24 @@
-//! HTTP handlers for blocks and reports.
+//! HTTP handlers for blocks and the contact.
 
-use axum::{Json, extract::State, response::IntoResponse};
+use axum::{Json, extract::State};
 use http::StatusCode;
 use serde::Serialize;
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 use web::{
-    ApiError, ErrorBody, Path, Query, ValidJson,
-    fields::from_body,
+    ApiError, ErrorBody, Path, Query,
     ids::UserId,
     paging::{PageMeta, Paging},
     permitted,
 };
 
-use super::{
-    rules::{MessageId, Reason},
-    service::{Blocked, Moderation, ModerationError},
-};
-use crate::{
-    chat::rooms::{ReadableRoom, RoomPath},
-    identity::sessions::CurrentUser,
-};
+use super::service::{Blocked, Moderation, ModerationError};
+use crate::identity::sessions::CurrentUser;
 
 impl From<ModerationError> for ApiError {
     fn from(error: ModerationError) -> Self {
         match error {
             ModerationError::NoSuchUser => Self::not_found("The user"),
-            ModerationError::NoSuchMessage => Self::invalid_field("event_id", "must name a message in this room"),
             ModerationError::SelfBlock => Self::invalid_field("user", "must name another user"),
             ModerationError::TooMany => {
                 let message = "You have blocked too many users. Unblock another user first.";
@@ -41,6 +33,31 @@ impl From<ModerationError> for ApiError {
             ModerationError::Message(error) => Self::internal(error),
         }
     }
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct ContactResponse {
+    data: Contact,
+}
+
+#[derive(Serialize, ToSchema)]
+struct Contact {
+    /// Email address or URL for complaints about content.
+    #[schema(example = "safety@example.org")]
+    moderation: String,
+}
+
+/// Get the contact for complaints about content.
+///
+/// Needs no token, so that people without an account can complain too.
+#[utoipa::path(get, path = "/api/contact", tag = "Safety",
+    responses(
+        (status = 200, body = ContactResponse),
+        (status = 404, description = "The operator has set no contact", body = ErrorBody),
+    ))]
+pub(super) async fn get_contact(State(moderation): State<Moderation>) -> Result<Json<ContactResponse>, ApiError> {
+    let contact = moderation.contact().ok_or_else(|| ApiError::not_found("The contact"))?;
+    Ok(Json(ContactResponse { data: Contact { moderation: contact.to_owned() } }))
 }
 
 #[derive(Serialize, ToSchema)]
@@ -124,48 +141,4 @@ pub(super) async fn unblock_user(
     permitted(moderation.permit_block(user.id).await)?;
     moderation.unblock(user.id, other).await?;
     Ok(Json(BlockResponse { message: "This user is no longer blocked." }))
-}
-
-#[derive(ToSchema)]
-pub(super) struct ReportedMessage {
-    /// The homeserver's id of the message.
-    #[schema(value_type = String, pattern = r"^\$[A-Za-z0-9._:/+-]+$", max_length = 255, example = "$Rqnc-F-dvnEYJTyHq_iKxU2bZ1CI92-kuZq3a5lr5Zg")]
-    event_id: MessageId,
-    #[schema(value_type = String, min_length = 1, max_length = 500, pattern = r"^[^\x00]*[^\s\x00][^\x00]*$", example = "Insults")]
-    reason: Reason,
-}
-
-from_body!(ReportedMessage { event_id, reason });
-
-#[derive(Serialize, ToSchema)]
-pub(super) struct ReportAnswer {
-    #[schema(example = "Thank you. A moderator will review the message.")]
-    message: &'static str,
-}
-
-/// Report a message to the operators.
-///
-/// The report keeps a copy of the message, even if the sender deletes it. The content of an encrypted message is not
-/// readable, so describe it in `reason`; sender and time are still kept. Reporting the same message again changes
-/// nothing.
-#[utoipa::path(post, path = "/api/auth/chat-rooms/{room}/reports", tag = "Safety", security(("token" = [])),
-    params(RoomPath), request_body = ReportedMessage,
-    responses(
-        (status = 200, description = "The caller has already reported the message", body = ReportAnswer),
-        (status = 201, body = ReportAnswer),
-        (status = 403, description = "The room is private and the caller is not a member", body = ErrorBody),
-        (status = 404, description = "The room does not exist", body = ErrorBody),
-        (status = 429, description = "Too many requests; retry after `Retry-After` seconds", body = ErrorBody),
-    ))]
-pub(super) async fn report_message(
-    State(moderation): State<Moderation>,
-    readable: ReadableRoom,
-    ValidJson(report): ValidJson<ReportedMessage>,
-) -> Result<impl IntoResponse, ApiError> {
-    let ReadableRoom { user, room } = readable;
-    permitted(moderation.permit_report(user.id).await)?;
-    let is_new = moderation.report(user.id, &room, &report.event_id, &report.reason).await?;
-    let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
-    let body = ReportAnswer { message: "Thank you. A moderator will review the message." };
-    Ok((status, Json(body)))
 }

@@ -1,8 +1,7 @@
-//! Restrictions by operators, blocks between users, and reports.
+//! Restrictions by operators, and blocks between users.
 
 use std::{sync::Arc, time::Duration};
 
-use matrix_appservice::{EventId as MatrixEventId, RoomId as MatrixRoomId};
 use platform::{
     Core,
     clock::Clock,
@@ -16,16 +15,9 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tokio::sync::Notify;
 use web::{ids::UserId, paging::Paging};
 
-use super::{
-    rules::{self, MessageId, Reason},
-    store::{self, Evidence},
-};
+use super::{rules, settings::Settings, store};
 use crate::{
-    chat::{
-        accounts::service::Chat,
-        messages::{IGNORED, Ignored, UNWANTED, Unwanted},
-        rooms::service::Room,
-    },
+    chat::messages::{IGNORED, Ignored, UNWANTED, Unwanted},
     identity::{
         accounts::{
             self, Noted,
@@ -45,19 +37,16 @@ const MOST_BLOCKS: i64 = 1_000;
 /// Number of users whose expired restrictions one run of the worker lifts.
 const LIFTED_AT_ONCE: i64 = 100;
 
-/// Number of characters kept of a reported message.
-const EVIDENCE_LENGTH: usize = 10_000;
-
-/// Service for restrictions, blocks and reports.
+/// Service for restrictions and blocks.
 #[derive(Clone)]
 pub struct Moderation {
     db: PgPool,
-    chat: Chat,
     accounts: Accounts,
     sessions: Sessions,
     restricted_phones: RestrictedPhones,
     limiter: RateLimiter,
     leniency: u32,
+    contact: Option<String>,
     clock: Arc<dyn Clock>,
     outbox_written: Arc<Notify>,
 }
@@ -68,25 +57,6 @@ pub struct Blocked {
     pub id: UserId,
     pub username: String,
     /// Time of the block.
-    pub created_at: OffsetDateTime,
-}
-
-/// A user's report of a message.
-#[derive(Clone, Debug)]
-pub struct Report {
-    pub id: i64,
-    /// Username of the user who reported the message.
-    pub reporter: String,
-    /// Name of the room.
-    pub room: String,
-    /// The homeserver's id of the message.
-    pub event_id: String,
-    pub reason: String,
-    /// Matrix user id of the message's sender.
-    pub sender: Option<String>,
-    /// JSON content of the message, as returned by the homeserver.
-    pub content: Option<String>,
-    /// Time of the report.
     pub created_at: OffsetDateTime,
 }
 
@@ -107,9 +77,6 @@ pub enum ModerationError {
     /// The length of the restriction is out of range.
     #[error("a restriction must last from one minute to ten years")]
     InvalidLength,
-    /// The room has no such message.
-    #[error("the message does not exist")]
-    NoSuchMessage,
     #[error(transparent)]
     Database(#[from] sqlx::Error),
     /// An outbox message could not be serialised.
@@ -120,14 +87,19 @@ pub enum ModerationError {
 impl Moderation {
     pub fn new(
         core: &Core,
-        chat: Chat,
         accounts: Accounts,
         sessions: Sessions,
         restricted_phones: RestrictedPhones,
+        settings: &Settings,
     ) -> Self {
         let Core { db, clock, limits: limiter, outbox_written, .. } = core.clone();
-        let leniency = core.env.leniency();
-        Self { db, chat, accounts, sessions, restricted_phones, limiter, leniency, clock, outbox_written }
+        let (leniency, contact) = (core.env.leniency(), settings.contact.clone());
+        Self { db, accounts, sessions, restricted_phones, limiter, leniency, contact, clock, outbox_written }
+    }
+
+    /// Contact for complaints about content.
+    pub fn contact(&self) -> Option<&str> {
+        self.contact.as_deref()
     }
 
     /// Resolves a user id or username.
@@ -230,8 +202,7 @@ impl Moderation {
         Ok(lifted)
     }
 
-    /// Deletes restricted phones whose restrictions have expired, and erases reports that were kept long enough after
-    /// the sender's account deletion. Returns the number of changed rows.
+    /// Deletes restricted phones whose restrictions have expired. Returns their number.
     pub async fn sweep(&self) -> sqlx::Result<u64> {
         let (db, now) = (&self.db, self.clock.now());
         let phones = database::sweep(|most| store::sweep_phones(db, now, most)).await?;
@@ -239,8 +210,7 @@ impl Moderation {
         if unknown > 0 {
             tracing::warn!(phones = unknown, "restricted phones use keys that are missing in codes.keys");
         }
-        let reports = database::sweep(|most| store::erase_reports(db, now, most)).await?;
-        Ok(phones + reports)
+        Ok(phones)
     }
 
     /// Handles a restriction change from any process: evicts the user's tokens, because cached checks contain the ban.
@@ -307,71 +277,6 @@ impl Moderation {
         let every = Duration::from_secs(5) / self.leniency;
         let limit = Limit { name: "block", burst: 60 * self.leniency, every };
         self.limiter.take(limit, &user.to_string()).await
-    }
-
-    /// Charges one report to the user's rate limit.
-    pub async fn permit_report(&self, user: UserId) -> Decision {
-        let every = Duration::from_mins(1) / self.leniency;
-        let limit = Limit { name: "report", burst: 20 * self.leniency, every };
-        self.limiter.take(limit, &user.to_string()).await
-    }
-
-    /// Stores a report with a copy of the message, because the sender may redact it. While the homeserver is
-    /// unavailable, the report is stored without the copy. Returns whether this is the user's first report of the
-    /// message.
-    pub async fn report(
-        &self,
-        user: UserId,
-        room: &Room,
-        message: &MessageId,
-        reason: &Reason,
-    ) -> Result<bool, ModerationError> {
-        let evidence = self.evidence(room, message).await?;
-        let now = self.clock.now();
-        let is_new = store::report(&self.db, user, room.id, message.as_str(), reason.as_str(), &evidence, now).await?;
-        if is_new {
-            metrics::counter!("matchday_reports_total").increment(1);
-        }
-        Ok(is_new)
-    }
-
-    async fn evidence(&self, room: &Room, message: &MessageId) -> Result<Evidence, ModerationError> {
-        let nothing = Evidence::default();
-        let (Some(homeserver), Some(room)) = (self.chat.homeserver(), &room.matrix_id) else { return Ok(nothing) };
-        let (Ok(room), Ok(event)) = (MatrixRoomId::parse(room.as_str()), MatrixEventId::parse(message.as_str())) else {
-            return Err(ModerationError::NoSuchMessage);
-        };
-        match homeserver.event(&room, &event).await {
-            Ok(Some(seen)) => {
-                let millis = i64::try_from(seen.timestamp_ms).unwrap_or_default();
-                let sent_at = OffsetDateTime::UNIX_EPOCH.checked_add(time::Duration::milliseconds(millis));
-                let content: String = seen.content.to_string().chars().take(EVIDENCE_LENGTH).collect();
-                Ok(Evidence { sender: Some(seen.sender.to_string()), sent_at, content: Some(content) })
-            }
-            Ok(None) => Err(ModerationError::NoSuchMessage),
-            Err(error) => {
-                tracing::warn!(%error, "report stored without the message");
-                Ok(nothing)
-            }
-        }
-    }
-
-    /// Open reports, oldest first.
-    pub async fn open_reports(&self, most: i64) -> sqlx::Result<Vec<Report>> {
-        store::open_reports(&self.db, most).await
-    }
-
-    /// Closes a report and stores the operator's reason as its resolution. Returns whether it was open.
-    pub async fn close_report(&self, id: i64, operator: &Operator) -> sqlx::Result<bool> {
-        let now = self.clock.now();
-        let mut tx = platform::database::begin(&self.db).await?;
-        if !store::close_report(&mut *tx, id, &operator.reason, now).await? {
-            return Ok(false);
-        }
-        operators::service::record(&mut tx, operator, &Action::new("report.close", format!("report:{id}")), now)
-            .await?;
-        tx.commit().await?;
-        Ok(true)
     }
 }
 

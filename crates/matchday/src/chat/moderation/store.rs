@@ -5,7 +5,6 @@ use web::{
     paging::Paging,
 };
 
-use super::service::Report;
 use crate::identity::accounts::restrictions::Term;
 
 /// Sets or lifts a ban. Returns whether the row changed. A new ban after an expired one starts now instead of keeping
@@ -117,19 +116,6 @@ pub(super) async fn sweep_phones(executor: impl PgExecutor<'_>, now: OffsetDateT
     Ok(swept.rows_affected())
 }
 
-/// Erases sender and content of up to `most` reports that are due. Returns their number.
-pub(super) async fn erase_reports(executor: impl PgExecutor<'_>, now: OffsetDateTime, most: i64) -> sqlx::Result<u64> {
-    let erased = sqlx::query!(
-        "update reports set sender = null, content = null, erase_at = null
-         where id in (select id from reports where erase_at <= $1 order by erase_at limit $2)",
-        now,
-        most,
-    )
-    .execute(executor)
-    .await?;
-    Ok(erased.rows_affected())
-}
-
 /// Inserts a block. Returns whether it is new.
 pub(super) async fn block(
     connection: &mut PgConnection,
@@ -194,75 +180,4 @@ pub(super) async fn blocks(
     .fetch_all(connection)
     .await?;
     Ok(rows.into_iter().map(|row| (row.id, row.created_at)).collect())
-}
-
-/// Copy of a reported message from the homeserver.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Evidence {
-    pub(super) sender: Option<String>,
-    pub(super) sent_at: Option<OffsetDateTime>,
-    pub(super) content: Option<String>,
-}
-
-/// Inserts a report. Returns whether it is the user's first one about this message.
-pub(super) async fn report(
-    executor: impl PgExecutor<'_>,
-    user: UserId,
-    room: RoomId,
-    event_id: &str,
-    reason: &str,
-    evidence: &Evidence,
-    now: OffsetDateTime,
-) -> sqlx::Result<bool> {
-    let kept = sqlx::query!(
-        "insert into reports (user_id, room_id, event_id, reason, sender, sent_at, content, created_at)
-         values ($1, $2, $3, $4, $5, $6, $7, $8) on conflict (user_id, room_id, event_id) do nothing",
-        user.0,
-        room.0,
-        event_id,
-        reason,
-        evidence.sender,
-        evidence.sent_at,
-        // PostgreSQL text cannot contain NUL.
-        evidence.content.as_ref().map(|content| content.replace('\0', "")),
-        now,
-    )
-    .execute(executor)
-    .await?;
-    Ok(kept.rows_affected() == 1)
-}
-
-/// Open reports, oldest first.
-pub(super) async fn open_reports(executor: impl PgExecutor<'_>, most: i64) -> sqlx::Result<Vec<Report>> {
-    sqlx::query_as!(
-        Report,
-        r#"select p.id, u.username as reporter, r.name as room, p.event_id, p.reason, p.sender, p.content, p.created_at
-           from reports p join users u on u.user_id = p.user_id join rooms r on r.id = p.room_id
-           where p.closed_at is null order by p.created_at, p.id limit $1"#,
-        most,
-    )
-    .fetch_all(executor)
-    .await
-}
-
-/// Closes a report. Sender and content are erased if the sender has deleted their account.
-pub(super) async fn close_report(
-    executor: impl PgExecutor<'_>,
-    id: i64,
-    resolution: &str,
-    now: OffsetDateTime,
-) -> sqlx::Result<bool> {
-    let closed = sqlx::query!(
-        "update reports set closed_at = $2, resolution = $3,
-             sender = case when erase_at is null then sender end,
-             content = case when erase_at is null then content end,
-             erase_at = null
-         where id = $1 and closed_at is null",
-        id,
-        now,
-        resolution,
-    )
-    .execute(executor)
-    .await?;
-    Ok(closed.rows_affected() == 1)
 }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use time::Duration;
 use web::{ids::UserId, server::Answers as _};
 
-use super::service::{ModerationError, Report};
+use super::service::ModerationError;
 use crate::{
     chat::messages::{IGNORED, UNWANTED},
     identity::{
@@ -825,108 +825,17 @@ async fn ignore_list_follows_blocks_in_any_order() {
     .await;
 }
 
-async fn report(fan: &Fan<'_>, room: &str, message: &str) -> Answer {
-    fan.post(room, "reports", json!({"event_id": message, "reason": " insults "})).await
-}
-
-async fn open_reports(app: &TestApp) -> Vec<Report> {
-    app.app.moderation.open_reports(100).await.expect("read")
-}
-
 #[tokio::test]
-async fn report_keeps_content_of_redacted_message() {
-    TestApp::run_with_chat(&[], async |app| {
-        let (ada, ben, cleo) = (Fan::new(app, 90).await, Fan::new(app, 91).await, Fan::new(app, 92).await);
-        let room = ada.open_room(json!({"name": "Public"})).await;
-        let other = ada.open_room(json!({"name": "Other"})).await;
-        let private = ada.open_room(json!({"name": "Private", "is_private": true})).await;
-        ben.post(&room, "join", json!({})).await.expect(200);
-        let (_, message) = ben.say(&room, "a bad\u{0} word").await;
-        let thanks = json!({"message": "Thank you. A moderator will review the message."});
-        assert_eq!(report(&cleo, &room, &message).await.expect(201), thanks, "not a member, but the room is public");
-        assert_eq!(report(&cleo, &room, &message).await.expect(200), thanks);
-        let redact = format!("rooms/{room}/redact/{message}/1");
-        assert_eq!(ben.call(Method::PUT, &redact, json!({})).await.0, 200);
-        assert_eq!(report(&cleo, &room, &message).await.expect(200), thanks);
-        assert_eq!(report(&ada, &room, &message).await.status, 201, "each user can report once");
-        let reports = open_reports(app).await;
-        assert_eq!(reports.len(), 2);
-        let first = &reports[0];
-        let cleo_is_called = cleo.user.get("/api/auth/me").await.expect(200)["data"]["username"].clone();
-        assert_eq!(json!(first.reporter), cleo_is_called);
-        assert_eq!((first.room.as_str(), &first.event_id, first.reason.as_str()), ("Public", &message, "insults"));
-        assert_eq!(first.sender.as_deref(), Some(ben.matrix_id()));
-        let content: Value = serde_json::from_str(first.content.as_deref().expect("kept")).expect("JSON");
-        assert_eq!(content["body"], "a bad\u{0} word");
-        assert_eq!(reports[1].content.as_deref(), Some("{}"), "a report after the redaction has no content");
-
-        // A message of another room.
-        let (_, elsewhere) = ada.say(&other, "hello").await;
-        let (_, secret) = ada.say(&private, "hello").await;
-        for (room, message) in [(&room, elsewhere.as_str()), (&room, &secret), (&room, "$none"), (&room, "$a/b")] {
-            assert_eq!(report(&cleo, room, message).await.invalid_fields(), ["event_id"], "{message}");
-        }
-        assert_eq!(report(&cleo, &private, &secret).await.expect(403)["code"], "not_allowed");
-        ada.post(&private, "invite", json!({"user_id": cleo.user.id})).await.expect(200);
-        assert_eq!(report(&cleo, &private, &secret).await.status, 403, "an invited user cannot read the room yet");
-        report(&cleo, "!none:matchday.localhost", &message).await.expect(404);
-        for body in [json!({"event_id": message}), json!({"event_id": message, "reason": "x".repeat(501)})] {
-            assert_eq!(cleo.post(&room, "reports", body).await.invalid_fields(), ["reason"]);
-        }
-        assert_eq!(open_reports(app).await.len(), 2);
+async fn contact_is_public_if_configured() {
+    TestApp::run(async |app| {
+        app.anonymous(Method::GET, "/api/contact").await.expect(404);
     })
     .await;
-}
-
-#[tokio::test]
-async fn report_is_stored_while_homeserver_is_down() {
-    let away = [("MATCHDAY_MATRIX__HOMESERVER_URL", "http://127.0.0.1:1")];
-    TestApp::run_with_chat(&away, async |app| {
-        let user = app.user().await;
-        let room = put_room(app, user.id, "derby").await;
-        let path = format!("/api/auth/chat-rooms/{room}/reports");
-        let body = json!({"event_id": "$some_message", "reason": "spam"});
-        user.post(&path, body.clone()).await.expect(201);
-        user.post(&path, body).await.expect(200);
-        let reports = open_reports(app).await;
-        assert_eq!((reports.len(), &reports[0].sender, &reports[0].content), (1, &None, &None));
-        // An operator closes the report.
-        let (moderation, id) = (&app.app.moderation, reports[0].id);
-        assert!(!moderation.close_report(id + 1, &Operator::new("ola", "no such one")).await.expect("asked"));
-        assert!(moderation.close_report(id, &Operator::new("ola", "banned")).await.expect("closed"));
-        assert!(!moderation.close_report(id, &Operator::new("ola", "again")).await.expect("asked"));
-        assert!(open_reports(app).await.is_empty());
-        let kept: (String, bool) = sqlx::query_as("select resolution, closed_at = $1 from reports")
-            .bind(platform::clock::Clock::now(&*app.clock))
-            .fetch_one(&app.app.core.db)
-            .await
-            .expect("read");
-        assert_eq!(kept, ("banned".to_owned(), true));
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn reports_are_rate_limited() {
-    TestApp::run_with(&[("MATCHDAY_ENV", "staging"), ("MATCHDAY_SMS__COUNTRIES", "US")], async |app| {
-        let (ada, ben) = (app.user().await, app.user().await);
-        let room = put_room(app, ada.id, "derby").await;
-        let path = format!("/api/auth/chat-rooms/{room}/reports");
-        let send = async |user: &TestUser<'_>, number: u32| {
-            user.post(&path, json!({"event_id": format!("${number}"), "reason": "spam"})).await
-        };
-        for number in 0..20 {
-            let response = send(&ada, number).await;
-            assert_eq!(response.header("x-ratelimit-remaining"), Some((19 - number).to_string().as_str()));
-            response.expect(201);
-        }
-        let refused = send(&ada, 20).await;
-        assert_eq!(refused.header("retry-after"), Some("60"));
-        assert_eq!(refused.expect(429)["code"], "rate_limited");
-        send(&ben, 20).await.expect(201);
-        app.clock.advance(Duration::minutes(1));
-        assert_eq!([send(&ada, 20).await.status.as_u16(), send(&ada, 21).await.status.as_u16()], [201, 429]);
-        assert_eq!(open_reports(app).await.len(), 22);
+    TestApp::run_with(&[("MATCHDAY_MODERATION__CONTACT", "safety@example.org")], async |app| {
+        assert_eq!(
+            app.anonymous(Method::GET, "/api/contact").await.expect(200),
+            json!({"data": {"moderation": "safety@example.org"}})
+        );
     })
     .await;
 }

@@ -169,7 +169,7 @@ impl Removals {
 
     /// Deletes old removals. Returns their number.
     pub async fn sweep(&self) -> sqlx::Result<u64> {
-        let before = self.clock.now() - self.settings.removals_kept_for;
+        let before = self.clock.now() - self.settings.kept_for;
         database::sweep(|most| store::sweep(&self.db, before, most)).await
     }
 

@@ -8,7 +8,7 @@ use super::rules::Step;
 
 section! {
     /// Consequences of removed messages for their senders.
-    moderation: Settings {
+    removals: Settings {
         /// Consequences of a user's first, second and further offences: warn, mute:TIME or ban:TIME. The last one applies
         /// to all further offences. An offence is a message removed by a moderator, an operator or a filter, together with
         /// those removed within ten minutes after it.
@@ -16,7 +16,7 @@ section! {
         /// Time after which an offence no longer counts.
         escalation_period: Duration = "30d",
         /// Time for which removals are kept, without the text of the messages.
-        removals_kept_for: Duration = "90d",
+        kept_for: Duration = "90d",
     }
 }
 
@@ -24,8 +24,8 @@ impl Settings {
     /// Conditions that the settings must meet, each with the message to report if it does not hold.
     pub fn conditions(&self) -> Conditions {
         vec![(
-            self.removals_kept_for >= self.escalation_period,
-            "moderation.removals_kept_for is shorter than moderation.escalation_period".to_owned(),
+            self.kept_for >= self.escalation_period,
+            "removals.kept_for is shorter than removals.escalation_period".to_owned(),
         )]
     }
 }

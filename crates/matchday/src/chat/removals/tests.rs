@@ -193,7 +193,7 @@ async fn restrictions(app: &TestApp, user: UserId) -> (Option<i64>, Option<i64>)
 
 #[tokio::test]
 async fn repeated_offences_escalate() {
-    let changes = [("MATCHDAY_MODERATION__ESCALATION", "warn,mute:1h,ban:24h")];
+    let changes = [("MATCHDAY_REMOVALS__ESCALATION", "warn,mute:1h,ban:24h")];
     TestApp::run_with_chat(&changes, async |app| {
         let (owner, speaker) = (fan(app, 10).await, fan(app, 11).await);
         let room = room_of(&owner, false).await;

@@ -112,12 +112,24 @@ pub const TABLES: &[Table] = &[
         "reports",
         Fate::Changed(
             "update reports set reason = case when user_id = $1 then '' else reason end,
+                 answer = case when user_id = $1 then null else answer end,
                  sender = case when sender = any($4) and closed_at is not null then null else sender end,
                  content = case when sender = any($4) and closed_at is not null then null else content end
              where user_id = $1 or sender = any($4)",
         ),
     )
-    .hiding(&["sender", "content", "erase_at"]),
+    // Resolution and note are about the sender and written for operators. The answer is written for the user.
+    .hiding(&[
+        "user_id",
+        "sender",
+        "content",
+        "erase_at",
+        "claimed_by",
+        "claimed_until",
+        "closed_by",
+        "resolution",
+        "note",
+    ]),
     // The restrictions stay with the keyed hash of the phone until they expire. Only the link to the account is
     // removed.
     Table::of_user(

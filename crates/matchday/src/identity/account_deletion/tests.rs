@@ -11,6 +11,11 @@ use super::{
     service::DELETED,
 };
 use crate::{
+    admin::console::service::ReportFilter,
+    chat::reports::{
+        rules::Resolution,
+        service::{Ending, OthersClaim, Scope},
+    },
     identity::{accounts::restrictions::Restriction, operators::Operator, sessions::service::REVOKED},
     testing::{Receiver, Reply, TestApp, TestUser, eventually, test_config, unique},
 };
@@ -670,6 +675,44 @@ async fn banned_phone_cannot_register_and_keeps_its_code() {
     .await;
 }
 
+fn ending(answer: Option<&str>) -> Ending {
+    Ending {
+        resolution: Resolution::SenderMuted,
+        answer: answer.map(|answer| answer.parse().expect("an answer")),
+        scope: Scope::One,
+        others_claim: OthersClaim::Respect,
+    }
+}
+
+#[tokio::test]
+async fn answer_is_exported_and_deleted_with_reporter() {
+    TestApp::run_with_chat(&[], async |app| {
+        let chat = conversation(app).await;
+        let (reporter, _) = app.log_in("+14155550179").await;
+        let event = chat.message.rsplit('/').next().expect("an id");
+        let path = format!("/api/auth/chat-rooms/{}/reports", chat.room);
+        reporter.post(&path, json!({"event_id": event, "reason": "insults"})).await.expect(201);
+        let open = app.app.console.reports("", &ReportFilter::default()).await.expect("read").listed.rows;
+        let operator = Operator::new("ola", "second warning");
+        let thanks = ending(Some("Thank you for the report."));
+        app.app.reports.close(open[0].id, &operator, &thanks).await.expect("closed");
+
+        let export = reporter.get("/api/auth/me/export").await.expect(200).to_string();
+        assert!(export.contains("insults") && export.contains("Thank you for the report."), "{export}");
+        for hidden in ["ola", "second warning", "sender_muted", "zwieback"] {
+            assert!(!export.contains(hidden), "{hidden}: {export}");
+        }
+        let export = chat.user.get("/api/auth/me/export").await.expect(200).to_string();
+        assert!(!export.contains("insults") && !export.contains("Thank you"), "a report about the user: {export}");
+        delete_account(app, &reporter, "+14155550179").await;
+        assert!(search(&app.app.core.db, "Thank you for the report").await.is_empty());
+        delete_account(app, &chat.user, PHONE).await;
+        assert!(search(&app.app.core.db, "zwieback").await.is_empty());
+        app.published().await;
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn open_report_keeps_evidence_of_deleted_sender_until_closed() {
     TestApp::run_with_chat(&[], async |app| {
@@ -682,13 +725,13 @@ async fn open_report_keeps_evidence_of_deleted_sender_until_closed() {
         second.post(&format!("/api/auth/chat-rooms/{}/reports", chat.room), insult).await.expect(201);
         delete_account(app, &chat.user, PHONE).await;
 
-        let open = app.app.moderation.open_reports(10).await.expect("read");
+        let open = app.app.console.reports("", &ReportFilter::default()).await.expect("read").listed.rows;
         assert_eq!(open.len(), 2);
         for report in &open {
             assert_eq!(report.sender.as_deref(), Some(chat.matrix_id.as_str()));
             assert!(report.content.as_ref().is_some_and(|content| content.contains("zwieback")), "{report:?}");
         }
-        assert!(app.app.moderation.close_report(open[0].id, &Operator::new("ola", "warned")).await.expect("closed"));
+        app.app.reports.close(open[0].id, &Operator::new("ola", "warned"), &ending(None)).await.expect("closed");
         let left = async || -> Vec<(Option<String>, Option<String>)> {
             let rows =
                 sqlx::query_as("select sender, content from reports order by id").fetch_all(&app.app.core.db).await;
@@ -699,10 +742,10 @@ async fn open_report_keeps_evidence_of_deleted_sender_until_closed() {
         assert!(rows[1].0.is_some() && rows[1].1.is_some());
         // The other report stays open. Its evidence is erased after thirty days.
         app.clock.advance(Duration::days(29));
-        app.app.moderation.sweep().await.expect("swept");
+        app.app.reports.sweep().await.expect("swept");
         assert!(left().await[1].0.is_some());
         app.clock.advance(Duration::days(1));
-        app.app.moderation.sweep().await.expect("swept");
+        app.app.reports.sweep().await.expect("swept");
         assert_eq!(left().await[1], (None, None));
         assert!(search(&app.app.core.db, "zwieback").await.is_empty());
         app.published().await;

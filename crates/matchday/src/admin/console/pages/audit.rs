@@ -67,9 +67,10 @@ fn rows(recorded: &[Recorded], with_target: bool, now: OffsetDateTime) -> Markup
 fn target(target: &str) -> Markup {
     // Only numeric ids become links.
     let linked = |prefix: &str| target.strip_prefix(prefix).filter(|id| id.bytes().all(|byte| byte.is_ascii_digit()));
-    match (linked("user:"), linked("event:")) {
-        (Some(id), _) => html! { a href={ "/console/users/" (id) } { (target) } },
-        (_, Some(id)) => html! { a href={ "/console/matches/" (id) } { (target) } },
+    match (linked("user:"), linked("event:"), linked("report:")) {
+        (Some(id), ..) => html! { a href={ "/console/users/" (id) } { (target) } },
+        (_, Some(id), _) => html! { a href={ "/console/matches/" (id) } { (target) } },
+        (.., Some(id)) => html! { a href={ "/console/reports/" (id) } { (target) } },
         _ => html! { (target) },
     }
 }

@@ -37,14 +37,16 @@ const SECTIONS: [(&str, &str); 8] = [
 ];
 
 /// Notices shown after an action. The URL contains only the key, so a crafted link cannot show another text.
-const NOTICES: [(&str, &str); 10] = [
+const NOTICES: [(&str, &str); 12] = [
     ("corrected", "Match corrected. Workers are updating scores and coins; this page shows their progress."),
     ("ban", "User banned. Workers remove them from chat rooms."),
     ("unban", "Ban lifted."),
     ("mute", "User muted. Workers apply the mute on the homeserver."),
     ("unmute", "Mute lifted."),
     ("closed", "Report closed."),
-    ("handled", "Sender restricted and report closed."),
+    ("closed_all", "All open reports of the message closed, except those claimed by other operators."),
+    ("claimed", "Report claimed."),
+    ("released", "Claim released."),
     ("open", "Limit removed. New phones get codes at the normal rate again."),
     ("replayed", "Messages queued for delivery again."),
     ("compare", "Comparison requested. Workers are comparing all rooms with the homeserver."),

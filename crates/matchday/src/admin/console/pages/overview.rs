@@ -153,7 +153,7 @@ impl Overview {
     }
 }
 
-fn tile(label: &str, value: &Markup, more: &Markup) -> Markup {
+pub(super) fn tile(label: &str, value: &Markup, more: &Markup) -> Markup {
     html! { section.tile { h2 { (label) } p.value { (value) } p.more { (more) } } }
 }
 

@@ -2,6 +2,7 @@
 
 use maud::{Markup, html};
 use time::OffsetDateTime;
+use web::ids::UserId;
 
 use super::{Tone, badge, change, mark, moment, moment_ago, number, pager, reason, table};
 use crate::{
@@ -106,7 +107,7 @@ pub(in crate::admin::console) fn show(
                     dt { "Coins" } dd { (number(found.balance)) }
                 }
             }
-            @if viewer.may(Role::Moderator) { (restrict(viewer, row)) }
+            @if viewer.may(Role::Moderator) { (restrict(viewer, row.id, row.banned_at.is_some(), row.muted_at.is_some(), None)) }
         }
         (table("Restrictions", &["Time", "Action", "Reason", "Operator"], &restrictions, found.restrictions.is_empty(), "No restrictions."))
         (reports("Reports about this user", &found.about, true, now))
@@ -124,15 +125,23 @@ fn until(end: Option<OffsetDateTime>) -> Markup {
     html! { @if let Some(end) = end { ", until " (moment(end)) } @else { ", permanent" } }
 }
 
-fn restrict(viewer: &Identity, row: &UserRow) -> Markup {
-    let ban = if row.banned_at.is_some() { (Restriction::Unban, "Lift ban") } else { (Restriction::Ban, "Ban") };
-    let mute = if row.muted_at.is_some() { (Restriction::Unmute, "Lift mute") } else { (Restriction::Mute, "Mute") };
+/// Form for bans and mutes. After an action on the page of a report, the operator returns to that page.
+pub(super) fn restrict(
+    viewer: &Identity,
+    user: UserId,
+    is_banned: bool,
+    is_muted: bool,
+    report: Option<i64>,
+) -> Markup {
+    let ban = if is_banned { (Restriction::Unban, "Lift ban") } else { (Restriction::Ban, "Ban") };
+    let mute = if is_muted { (Restriction::Unmute, "Lift mute") } else { (Restriction::Mute, "Mute") };
     html! {
         section.card {
-            h2 { "Restrict user" }
+            h2 { @if report.is_some() { "Restrict sender" } @else { "Restrict user" } }
             p.quiet { "A ban blocks all access and removes the user from all rooms. A mute only blocks messages in chat." }
-            form method="post" action={ "/console/users/" (row.id) "/restriction" } {
+            form method="post" action={ "/console/users/" (user) "/restriction" } {
                 (mark(viewer))
+                @if let Some(report) = report { input type="hidden" name="report" value=(report); }
                 (reason("reason", "Reason (recorded with your name)"))
                 div {
                     label for="for" { "Duration of a ban or mute" }
@@ -150,7 +159,7 @@ fn restrict(viewer: &Identity, row: &UserRow) -> Markup {
     }
 }
 
-fn reports(caption: &str, reports: &[ReportRow], by_others: bool, now: OffsetDateTime) -> Markup {
+pub(super) fn reports(caption: &str, reports: &[ReportRow], by_others: bool, now: OffsetDateTime) -> Markup {
     let rows = html! { @for report in reports { tr {
         td { (moment_ago(report.created_at, now)) }
         td { @match &report.content { Some(content) => q { (message_text(content)) }, None => span.quiet { "not available" } } }
@@ -159,10 +168,14 @@ fn reports(caption: &str, reports: &[ReportRow], by_others: bool, now: OffsetDat
             @if by_others { " " span.quiet { "by " a href={ "/console/users/" (report.reporter_id) } { (report.reporter) } } }
         }
         td { (report.room) }
-        td { @match &report.resolution {
-            Some(resolution) => (resolution),
-            None => (badge(Tone::Busy, "open")),
-        } }
+        td {
+            a href={ "/console/reports/" (report.id) } { "Report " (report.id) } " "
+            @match (&report.closed_at, &report.note) {
+                (None, _) => (badge(Tone::Busy, "open")),
+                (Some(_), Some(note)) => (note),
+                (Some(_), None) => {},
+            }
+        }
     } } };
     table(caption, &["Time", "Message", "Reason", "Room", "Resolution"], &rows, reports.is_empty(), "No reports.")
 }
