@@ -347,6 +347,8 @@ impl App {
             membership_sync: self.membership_sync.clone(),
             operators: self.operators.clone(),
             moderation: self.moderation.clone(),
+            filters: self.filters.clone(),
+            removals: self.removals.clone(),
             reports: self.reports.clone(),
             scores: self.scores.clone(),
             webhooks: self.webhooks.clone(),

@@ -19,7 +19,10 @@ use super::{
 };
 use crate::{
     catalogue::fixtures::service::{CorrectError, ImportError},
-    chat::{moderation::service::ModerationError, reports::service::ReportError},
+    chat::{
+        filters::held::HeldError, moderation::service::ModerationError, removals::service::RemovalError,
+        reports::service::ReportError, rooms::service::RoomError,
+    },
     delivery::webhooks::service::WebhookError,
     identity::operators::Operator,
 };
@@ -291,6 +294,32 @@ impl From<ReportError> for PageError {
             ReportError::ChatUnavailable => Self::Unavailable("The homeserver", error.to_string()),
             ReportError::Database(error) => error.into(),
             ReportError::NoSuchMessage => Self::NotFound("message"),
+        }
+    }
+}
+
+impl From<RemovalError> for PageError {
+    fn from(error: RemovalError) -> Self {
+        match error {
+            RemovalError::NoSuchMessage => Self::NotFound("message"),
+            RemovalError::NoSuchUser => Self::NotFound("user"),
+            RemovalError::Room(RoomError::NotFound) => Self::NotFound("room"),
+            RemovalError::Room(error @ (RoomError::Chat(_) | RoomError::Slow)) => {
+                Self::Unavailable("The homeserver", error.to_string())
+            }
+            RemovalError::Database(error) => error.into(),
+            other => Self::Internal(other.into()),
+        }
+    }
+}
+
+impl From<HeldError> for PageError {
+    fn from(error: HeldError) -> Self {
+        match error {
+            HeldError::NotHeld(_) => Self::Conflict("The message was decided on already.".into()),
+            HeldError::Homeserver(error) => Self::Unavailable("The homeserver", error.to_string()),
+            HeldError::Database(error) => error.into(),
+            other => Self::Conflict(format!("The message was not sent: {other}.")),
         }
     }
 }

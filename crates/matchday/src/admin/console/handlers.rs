@@ -28,7 +28,11 @@ use crate::{
         fixtures::service::{Correction, Seen},
         matches::rules::Status,
     },
-    chat::reports::service::{Ending, OthersClaim, Scope},
+    chat::{
+        removals::service::MessageRange,
+        reports::service::{Ending, OthersClaim, Scope},
+        rooms::RoomAddress,
+    },
     delivery::webhooks::service::Dead,
     identity::{accounts::restrictions::Restriction, operators::service::ActionFilter, phone::Phone},
 };
@@ -361,6 +365,59 @@ pub(super) async fn close_report(
     state.reports.close(id, &operator, &ending).await?;
     let notice = if scope == Scope::SameMessage { "closed_all" } else { "closed" };
     Ok(redirect_with_notice("/console/reports", notice))
+}
+
+/// Window in which all messages of a sender are removed, before now.
+const REMOVED_SINCE: time::Duration = time::Duration::hours(24);
+
+pub(super) async fn remove_reported_message(
+    State(state): State<ConsoleState>,
+    PathId(id): PathId<i64>,
+    posted: Posted<Moderator>,
+) -> PageResult {
+    let operator = posted.operator()?;
+    let server = state.server_name.as_deref().unwrap_or_default();
+    let found = state.console.find_report(server, id).await?.ok_or(PageError::NotFound("report"))?;
+    let room: Option<RoomAddress> = found.row.room_id.as_deref().and_then(|room| room.parse().ok());
+    let room = room.ok_or(PageError::NotFound("room"))?;
+    state.removals.remove_by_operator(&room, &found.row.event_id, &operator).await?;
+    let back = format!("/console/reports/{id}");
+    let (Some(sender), Some(_)) = (found.sender, posted.fields().get("all")) else {
+        return Ok(redirect_with_notice(&back, "removed"));
+    };
+    let range = MessageRange { sender: sender.id, since: Some(state.clock.now() - REMOVED_SINCE), until: None };
+    state.removals.remove_all(&room, range, &operator).await?;
+    Ok(redirect_with_notice(&back, "removed_all"))
+}
+
+/// Number of held messages on the page.
+const HELD: i64 = 50;
+
+pub(super) async fn list_held_messages(
+    State(state): State<ConsoleState>,
+    viewer: Acting<Moderator>,
+    Query(query): Query,
+) -> PageResult {
+    let body = pages::held::list(&viewer, &state.filters.held(0, HELD).await?, state.clock.now());
+    Ok(Page::new(&viewer, "/console/held", "Held messages").notice(query.get("notice")).show(&body))
+}
+
+pub(super) async fn release_held_message(
+    State(state): State<ConsoleState>,
+    PathId(id): PathId<i64>,
+    posted: Posted<Moderator>,
+) -> PageResult {
+    state.filters.release(id, &posted.operator_without_reason()).await?;
+    Ok(redirect_with_notice("/console/held", "held_released"))
+}
+
+pub(super) async fn reject_held_message(
+    State(state): State<ConsoleState>,
+    PathId(id): PathId<i64>,
+    posted: Posted<Moderator>,
+) -> PageResult {
+    state.filters.reject(id, &posted.operator_without_reason()).await?;
+    Ok(redirect_with_notice("/console/held", "held_rejected"))
 }
 
 pub(super) async fn show_sms(

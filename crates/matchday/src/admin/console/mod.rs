@@ -62,6 +62,10 @@ routes! {
     post "/console/reports/{id}/claim" => claim_report: Some(Role::Moderator);
     post "/console/reports/{id}/release" => release_report: Some(Role::Moderator);
     post "/console/reports/{id}/close" => close_report: Some(Role::Moderator);
+    post "/console/reports/{id}/remove" => remove_reported_message: Some(Role::Moderator);
+    get "/console/held" => list_held_messages: Some(Role::Moderator);
+    post "/console/held/{id}/release" => release_held_message: Some(Role::Moderator);
+    post "/console/held/{id}/reject" => reject_held_message: Some(Role::Moderator);
     get "/console/sms" => show_sms: Some(Role::Viewer);
     post "/console/sms/open" => open_sms: Some(Role::Operator);
     get "/console/queues" => show_queues: Some(Role::Viewer);

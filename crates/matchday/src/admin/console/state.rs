@@ -8,7 +8,10 @@ use web::health::Checks;
 use super::service::Console;
 use crate::{
     catalogue::{feeds::service::Feeds, fixtures::service::Fixtures},
-    chat::{membership_sync::service::MembershipSync, moderation::service::Moderation, reports::service::Reports},
+    chat::{
+        filters::service::Filters, membership_sync::service::MembershipSync, moderation::service::Moderation,
+        removals::service::Removals, reports::service::Reports,
+    },
     delivery::{live::service::Live, webhooks::service::Webhooks},
     game::scores::service::Scores,
     identity::{codes::service::Codes, operators::service::Operators},
@@ -31,6 +34,8 @@ pub struct Services {
     pub membership_sync: MembershipSync,
     pub operators: Operators,
     pub moderation: Moderation,
+    pub filters: Filters,
+    pub removals: Removals,
     pub reports: Reports,
     pub scores: Scores,
     pub webhooks: Webhooks,

@@ -8,9 +8,10 @@ use platform::{
 section! {
     /// Webhooks to app backends; see docs/webhooks.md.
     webhooks: Settings {
-        /// Keys that encrypt the stored secrets of endpoints, and held chat messages: `version:64 hexadecimal digits`. The first key encrypts
-        /// new secrets; all keys decrypt existing ones. To rotate, put a key with a new version in front, run `matchday
-        /// webhooks reseal`, then remove the old key. Empty: no endpoint can be added.
+        /// Keys that encrypt the stored secrets of endpoints, and chat messages that a filter holds for review: `version:64
+        /// hexadecimal digits`. The first key encrypts; all keys decrypt. To rotate, put a key with a new version in
+        /// front, run `matchday webhooks reseal`, wait until no held message is older, then remove the old key. Empty: no
+        /// endpoint can be added, and no message held.
         keys: Vec<CodeKey> = "",
         /// Maximum time for a response of an endpoint.
         timeout: Duration = "10s",

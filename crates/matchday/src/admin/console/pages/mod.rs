@@ -2,6 +2,7 @@
 
 pub(super) mod audit;
 pub(super) mod feeds;
+pub(super) mod held;
 pub(super) mod matches;
 pub(super) mod overview;
 pub(super) mod queues;
@@ -25,11 +26,12 @@ const POLICY: HeaderValue = HeaderValue::from_static(
 );
 
 /// Sections of the console.
-const SECTIONS: [(&str, &str); 8] = [
+const SECTIONS: [(&str, &str); 9] = [
     ("/console", "Overview"),
     ("/console/matches", "Matches"),
     ("/console/users", "Users"),
     ("/console/reports", "Reports"),
+    ("/console/held", "Held messages"),
     ("/console/sms", "SMS"),
     ("/console/queues", "Queues"),
     ("/console/feeds", "Feeds"),
@@ -37,7 +39,7 @@ const SECTIONS: [(&str, &str); 8] = [
 ];
 
 /// Notices shown after an action. The URL contains only the key, so a crafted link cannot show another text.
-const NOTICES: [(&str, &str); 12] = [
+const NOTICES: [(&str, &str); 16] = [
     ("corrected", "Match corrected. Workers are updating scores and coins; this page shows their progress."),
     ("ban", "User banned. Workers remove them from chat rooms."),
     ("unban", "Ban lifted."),
@@ -45,6 +47,10 @@ const NOTICES: [(&str, &str); 12] = [
     ("unmute", "Mute lifted."),
     ("closed", "Report closed."),
     ("closed_all", "All open reports of the message closed, except those claimed by other operators."),
+    ("removed", "Message removed."),
+    ("removed_all", "Messages of the sender found. Workers remove them from the room."),
+    ("held_released", "Message sent."),
+    ("held_rejected", "Message rejected."),
     ("claimed", "Report claimed."),
     ("released", "Claim released."),
     ("open", "Limit removed. New phones get codes at the normal rate again."),

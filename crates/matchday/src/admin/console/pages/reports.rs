@@ -318,11 +318,31 @@ fn actions(viewer: &Identity, found: &ReportView, now: OffsetDateTime) -> Markup
                 },
             }
         }
-        // The form "Remove message" belongs here, before the restrictions of the sender.
+        (remove(viewer, found))
         @if let Some(sender) = found.sender {
             (users::restrict(viewer, sender.id, sender.banned_at.is_some(), sender.muted_at.is_some(), Some(report.id)))
         }
         @if !is_others { (resolve(viewer, found)) }
+    }
+}
+
+/// The form that removes the message, or all messages that the sender wrote in the room on one day.
+fn remove(viewer: &Identity, found: &ReportView) -> Markup {
+    html! {
+        section.card {
+            h2 { "Remove message" }
+            form method="post" action={ "/console/reports/" (found.row.id) "/remove" } {
+                (mark(viewer))
+                (reason("removal", "Reason (shown in the room and to the sender)"))
+                @if found.sender.is_some() {
+                    label.check {
+                        input type="checkbox" name="all" value="yes";
+                        " Also remove all other messages that the sender wrote in this room in the last 24 hours"
+                    }
+                }
+                div.actions { button.danger type="submit" { "Remove" } }
+            }
+        }
     }
 }
 
