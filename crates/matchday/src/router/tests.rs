@@ -392,6 +392,7 @@ fn openapi_lists_every_operation_and_its_errors() {
     GET /api/auth/predictions list_own_predictions 200 401 403 422 429 500 503
     POST /api/auth/predictions save_prediction 200 201 400 401 403 404 409 413 422 429 500 503
     GET /api/auth/predictions/{id}/explanation explain_prediction 200 401 403 404 429 500 503
+    GET /api/auth/reports list_own_reports 200 401 403 422 429 500 503
     POST /api/auth/resend-code resend_code 200 400 401 403 409 413 422 429 500 503
     GET /api/auth/sessions list_sessions 200 401 403 422 429 500 503
     DELETE /api/auth/sessions/{id} end_session 200 401 403 404 429 500 503
@@ -408,6 +409,7 @@ fn openapi_lists_every_operation_and_its_errors() {
     POST /api/auth/verify-phone/initiate initiate_verification 200 400 401 403 409 413 422 429 500 503
     POST /api/code/request request_code 200 400 413 422 429 500 503
     POST /api/code/verify verify_code 200 400 401 403 413 422 429 500 503
+    GET /api/contact get_contact 200 404 500 503
     GET /api/logs/sms list_sms_log 200 404 422 500 503
     POST /api/phone/undo-move undo_phone_move 200 400 401 409 413 422 429 500 503
     GET /api/sms/{provider}/status take_sms_report_by_query 200 400 403 404 405 500 503

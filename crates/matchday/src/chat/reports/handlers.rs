@@ -96,7 +96,7 @@ struct OwnReportItem {
     #[schema(example = 17)]
     id: i64,
     /// Matrix id of the room.
-    #[schema(example = "!OGEhHVWSdvArJzumhm:matchday.localhost")]
+    #[schema(required, example = "!OGEhHVWSdvArJzumhm:matchday.localhost")]
     room_id: Option<String>,
     /// The homeserver's id of the message.
     #[schema(example = "$Rqnc-F-dvnEYJTyHq_iKxU2bZ1CI92-kuZq3a5lr5Zg")]
@@ -108,10 +108,10 @@ struct OwnReportItem {
     created_at: OffsetDateTime,
     status: ReportStatus,
     #[serde(with = "time::serde::rfc3339::option")]
-    #[schema(example = "2026-11-20T15:20:00Z")]
+    #[schema(required, example = "2026-11-20T15:20:00Z")]
     closed_at: Option<OffsetDateTime>,
     /// Text of a moderator to the caller. Null while the report is open, and if the moderator wrote none.
-    #[schema(example = "Thank you. We removed the message.")]
+    #[schema(required, example = "Thank you. We removed the message.")]
     answer: Option<String>,
 }
 

@@ -111,11 +111,11 @@ fn search(filter: &ReportFilter) -> Markup {
                 }
             }
             div.grow {
-                label for="q" { "#id, username, room, or words of message, reason, note or answer" }
+                label for="q" { "#id, username, room or words" }
                 input type="search" id="q" name="q" value=[filter.text.as_deref()] maxlength="100" autocomplete="off";
             }
             div { label for="from" { "Reported from" } input type="date" id="from" name="from" value=[filter.from.map(day)]; }
-            div { label for="until" { "to" } input type="date" id="until" name="until" value=[last_day(filter)]; }
+            div { label for="until" { "Reported until" } input type="date" id="until" name="until" value=[last_day(filter)]; }
             button type="submit" { "Show" }
             @if !is_default { a.button href="/console/reports" { "All open reports" } }
         }
@@ -236,6 +236,7 @@ pub(in crate::admin::console) fn show(
     now: OffsetDateTime,
 ) -> Markup {
     let report = &found.row;
+    let may_act = viewer.may(Role::Moderator) && report.closed_at.is_none();
     let others = |count: i64| {
         if count == 1 { "1 other open report".to_owned() } else { format!("{} other open reports", number(count)) }
     };
@@ -249,10 +250,15 @@ pub(in crate::admin::console) fn show(
                     h2 { "Message" }
                     (message(report, found.sender.as_ref(), now))
                     @if found.same_message > 0 { p { (others(found.same_message)) " of this message" } }
+                    p.quiet {
+                        "Message " code { (report.event_id) }
+                        @if let Some(room) = &report.room_id { " in room " code { (room) } }
+                    }
+                    @if may_act { (claim(viewer, report, now)) }
                 }
                 (surroundings(report, context, now))
             }
-            @if viewer.may(Role::Moderator) && report.closed_at.is_none() { div { (actions(viewer, found, now)) } }
+            @if may_act { div { (actions(viewer, found, now)) } }
         }
         (restrictions(found, now))
         (users::reports("Other reports about the sender", &found.about, true, now))
@@ -293,31 +299,31 @@ fn restrictions(found: &ReportView, now: OffsetDateTime) -> Markup {
     table("Restrictions of the sender", &heads, &rows, found.restrictions.is_empty(), "No restrictions.")
 }
 
+/// State of the claim, with its buttons. It is part of the message's card, so that it comes first on narrow screens.
+fn claim(viewer: &Identity, report: &ReportRow, now: OffsetDateTime) -> Markup {
+    match report.claim(now) {
+        None => html! {
+            p.quiet { "Claim the report so that no other operator handles it at the same time." }
+            (button(viewer, report.id, "claim", "Claim"))
+        },
+        Some((by, until)) if by != viewer.name() => html! {
+            p { strong { (by) } " handles this report until " (minute(until)) "." }
+            (button(viewer, report.id, "claim", TAKE_OVER))
+        },
+        Some((_, until)) => html! {
+            p { "You handle this report until " (minute(until)) "." }
+            div.actions {
+                (button(viewer, report.id, "claim", "Extend"))
+                (button(viewer, report.id, "release", "Release"))
+            }
+        },
+    }
+}
+
 fn actions(viewer: &Identity, found: &ReportView, now: OffsetDateTime) -> Markup {
     let report = &found.row;
-    let claim = report.claim(now);
-    let is_others = claim.is_some_and(|(by, _)| by != viewer.name());
+    let is_others = report.claim(now).is_some_and(|(by, _)| by != viewer.name());
     html! {
-        section.card {
-            h2 { "Claim" }
-            @match claim {
-                None => {
-                    p.quiet { "Claim the report so that no other operator handles it at the same time." }
-                    (button(viewer, report.id, "claim", "Claim"))
-                },
-                Some((by, until)) if is_others => {
-                    p { strong { (by) } " handles this report until " (minute(until)) "." }
-                    (button(viewer, report.id, "claim", TAKE_OVER))
-                },
-                Some((_, until)) => {
-                    p { "You handle this report until " (minute(until)) "." }
-                    div.actions {
-                        (button(viewer, report.id, "claim", "Extend"))
-                        (button(viewer, report.id, "release", "Release"))
-                    }
-                },
-            }
-        }
         (remove(viewer, found))
         @if let Some(sender) = found.sender {
             (users::restrict(viewer, sender.id, sender.banned_at.is_some(), sender.muted_at.is_some(), Some(report.id)))

@@ -14,12 +14,16 @@ pub(super) async fn every_route(
     app: &TestApp,
     headers: &[(&str, &str)],
     mark: &str,
-    ids: (i64, UserId),
+    ids: (i64, UserId, i64),
 ) -> Vec<(&'static str, &'static str, Role, Answer)> {
     let mut answers = Vec::new();
     for &(method, route, role) in ROUTES {
         let Some(role) = role else { continue };
-        let id = if route.starts_with("/console/matches") { ids.0.to_string() } else { ids.1.to_string() };
+        let id = match route {
+            route if route.starts_with("/console/matches") => ids.0.to_string(),
+            route if route.starts_with("/console/reports") => ids.2.to_string(),
+            _ => ids.1.to_string(),
+        };
         let mut path = route.replace("{id}", &id);
         let answer = if method == "get" {
             if route.ends_with("/correction") {
@@ -36,7 +40,13 @@ pub(super) async fn every_route(
 }
 
 /// Asserts that these headers give access to no route, and that the pages show no data of the service.
-pub(super) async fn expect_closed(app: &TestApp, what: &str, headers: &[(&str, &str)], mark: &str, ids: (i64, UserId)) {
+pub(super) async fn expect_closed(
+    app: &TestApp,
+    what: &str,
+    headers: &[(&str, &str)],
+    mark: &str,
+    ids: (i64, UserId, i64),
+) {
     let before = recorded(app).await.len();
     for (method, route, _, answer) in every_route(app, headers, mark, ids).await {
         assert_eq!(answer.status.as_u16(), 403, "{what}: {method} {route}: {}", text(&answer));
@@ -47,7 +57,7 @@ pub(super) async fn expect_closed(app: &TestApp, what: &str, headers: &[(&str, &
 }
 
 /// Asserts that a role gives access to exactly the routes that the table lists.
-pub(super) async fn expect_role(app: &TestApp, has: Role, headers: &[(&str, &str)], ids: (i64, UserId)) {
+pub(super) async fn expect_role(app: &TestApp, has: Role, headers: &[(&str, &str)], ids: (i64, UserId, i64)) {
     let mark = mark_on(&text(&get_with(app, "/console/users", headers).await));
     for (method, route, least, answer) in every_route(app, headers, &mark, ids).await {
         let status = answer.status.as_u16();
@@ -63,10 +73,11 @@ pub(super) async fn expect_role(app: &TestApp, has: Role, headers: &[(&str, &str
     }
 }
 
-/// Creates a match with a result, and a user.
-pub(super) async fn things(app: &TestApp) -> (i64, UserId) {
+/// Creates a match with a result, a user, and a report by the user.
+pub(super) async fn things(app: &TestApp) -> (i64, UserId, i64) {
     let event = app.fixtures().a_match("m").starting_in(time::Duration::ZERO).at("finished", 2, 1).put().await;
-    (event, app.user().await.id)
+    let user = app.user().await.id;
+    (event, user, report(app, user, "@rude:elsewhere.example", "a message", "rude").await)
 }
 
 #[tokio::test]
@@ -131,7 +142,7 @@ async fn each_role_can_use_only_its_routes() {
 async fn pages_show_only_forms_allowed_for_the_role() {
     let with_server = [&BEHIND_PROXY[..], &[("MATCHDAY_MATRIX__SERVER_NAME", "matchday.localhost")]].concat();
     TestApp::run_with(&with_server, async |app| {
-        let (event, user) = things(app).await;
+        let (event, user, _) = things(app).await;
         let sender = format!("@{}:matchday.localhost", username(app, user).await);
         let id = report(app, user, &sender, "a message", "rude").await;
         sqlx::query("insert into sms_closures values ('GB', now(), '2999-01-01T00:00:00Z', 40, 3, 1, 5)")
@@ -140,7 +151,9 @@ async fn pages_show_only_forms_allowed_for_the_role() {
             .expect("closed");
         let forms = [
             (format!("/console/users/{user}"), format!("/console/users/{user}/restriction"), Role::Moderator),
-            ("/console/reports".to_owned(), format!("/console/reports/{id}"), Role::Moderator),
+            ("/console/reports".to_owned(), format!("/console/reports/{id}/claim"), Role::Moderator),
+            (format!("/console/reports/{id}"), format!("/console/reports/{id}/close"), Role::Moderator),
+            (format!("/console/reports/{id}"), format!("/console/users/{user}/restriction"), Role::Moderator),
             (format!("/console/matches/{event}"), format!("/console/matches/{event}/correction"), Role::Operator),
             ("/console/sms".to_owned(), "/console/sms/open".to_owned(), Role::Operator),
             ("/console/users".to_owned(), "/console/users".to_owned(), Role::Viewer),
