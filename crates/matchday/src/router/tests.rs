@@ -367,8 +367,15 @@ fn openapi_lists_every_operation_and_its_errors() {
     POST /api/auth/chat-rooms/{room}/leave leave_room 200 401 403 404 409 422 429 500 503
     GET /api/auth/chat-rooms/{room}/member-stats get_member_stats 200 401 403 404 429 500 503
     POST /api/auth/chat-rooms/{room}/messages send_message 201 400 401 403 404 409 413 422 429 500 503
+    DELETE /api/auth/chat-rooms/{room}/messages/{event_id} remove_message 200 400 401 403 404 413 422 429 500 503
+    GET /api/auth/chat-rooms/{room}/moderators list_moderators 200 401 403 404 429 500 503
+    DELETE /api/auth/chat-rooms/{room}/moderators/{user} dismiss_moderator 200 401 403 404 422 429 500 503
+    PUT /api/auth/chat-rooms/{room}/moderators/{user} appoint_moderator 200 401 403 404 409 429 500 503
+    DELETE /api/auth/chat-rooms/{room}/mutes/{user} unmute_member 200 401 403 404 429 500 503
+    PUT /api/auth/chat-rooms/{room}/mutes/{user} mute_member 200 400 401 403 404 413 422 429 500 503
     GET /api/auth/chat-rooms/{room}/predictions list_room_predictions 200 401 403 404 422 429 500 503
     POST /api/auth/chat-rooms/{room}/reports report_message 200 201 400 401 403 404 409 413 422 429 500 503
+    PUT /api/auth/chat-rooms/{room}/slow-mode set_slow_mode 200 400 401 403 404 413 422 429 500 503
     GET /api/auth/coins get_coins 200 401 403 422 429 500 503
     POST /api/auth/coins/deduct deduct_coins 200 400 401 403 409 413 422 429 500 503
     POST /api/auth/daily-coins claim_daily_coins 200 400 401 403 409 422 429 500 503
@@ -392,6 +399,7 @@ fn openapi_lists_every_operation_and_its_errors() {
     GET /api/auth/predictions list_own_predictions 200 401 403 422 429 500 503
     POST /api/auth/predictions save_prediction 200 201 400 401 403 404 409 413 422 429 500 503
     GET /api/auth/predictions/{id}/explanation explain_prediction 200 401 403 404 429 500 503
+    GET /api/auth/removed-messages list_removed_messages 200 401 403 422 429 500 503
     GET /api/auth/reports list_own_reports 200 401 403 422 429 500 503
     POST /api/auth/resend-code resend_code 200 400 401 403 409 413 422 429 500 503
     GET /api/auth/sessions list_sessions 200 401 403 422 429 500 503

@@ -19,9 +19,12 @@ use web::ids::{MatchId, UserId};
 use super::service::{Effect, Moved, Preview};
 use crate::{
     catalogue::{fixtures::service::Correction, matches::rules::Status},
-    chat::reports::{
-        rules::Resolution,
-        service::{Ending, OthersClaim, Scope},
+    chat::{
+        filters::{rules::Action as FilterAction, service::NewFilter},
+        reports::{
+            rules::Resolution,
+            service::{Ending, OthersClaim, Scope},
+        },
     },
     identity::operators::{
         Operator,
@@ -50,11 +53,12 @@ const BEHIND_PROXY: [(&str, &str); 7] = [
     ("MATCHDAY_CONSOLE__OPERATORS", "operators,user:root@example.org"),
 ];
 
-const PAGES: [&str; 8] = [
+const PAGES: [&str; 9] = [
     "/console",
     "/console/matches",
     "/console/users",
     "/console/reports",
+    "/console/held",
     "/console/sms",
     "/console/queues",
     "/console/feeds",
@@ -415,6 +419,79 @@ async fn restrictions_are_applied_recorded_and_shown() {
         let mark = mark_on(&page(app, &on).await);
         let fields = [("reason", "x"), ("action", "ban"), ("for", "soon"), ("mark", mark.as_str())];
         assert_eq!(post(app, &to, &fields, &[]).await.status, StatusCode::UNPROCESSABLE_ENTITY);
+        app.published().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn reported_message_is_removed() {
+    TestApp::run_with_chat(&[], async |app| {
+        let (reporter, rude) = (app.log_in("+14155556101").await.0, app.log_in("+14155556102").await.0);
+        let room = rude.post("/api/auth/chat-room", json!({"name": "Derby talk"})).await.expect(201);
+        let room = room["data"]["room_id"].as_str().expect("an id").to_owned();
+        let path = |what: &str| format!("/api/auth/chat-rooms/{room}/{what}");
+        let mut sent = Vec::new();
+        for text in ["One insult", "Another insult"] {
+            let message = rude.post(&path("messages"), json!({"body": text})).await.expect(201);
+            sent.push(message["data"]["event_id"].as_str().expect("an id").to_owned());
+        }
+        reporter.post(&path("reports"), json!({"event_id": sent[0], "reason": "Insults"})).await.expect(201);
+        let id: i64 = sqlx::query_scalar("select id from reports").fetch_one(&app.app.core.db).await.expect("a report");
+        let on = format!("/console/reports/{id}");
+        let removed = send(app, &on, &format!("{on}/remove"), &[("reason", "Insults")]).await;
+        assert_eq!(removed, format!("{on}?notice=removed"));
+        let (homeserver, matrix_room) = (app.app.chat.homeserver().expect("a homeserver"), room.as_str());
+        let is_redacted = async |event: &String| {
+            let (room, event) = (matrix_room.try_into().expect("an id"), event.as_str().try_into().expect("an id"));
+            homeserver.event(room, event).await.expect("read").expect("an event").is_redacted()
+        };
+        assert!(is_redacted(&sent[0]).await && !is_redacted(&sent[1]).await);
+        // The clock of the test is not the homeserver's.
+        app.clock.advance(time::OffsetDateTime::now_utc() - app.clock.now());
+        let all = [("reason", "Insults"), ("all", "yes")];
+        let removed = send(app, &on, &format!("{on}/remove"), &all).await;
+        assert_eq!(removed, format!("{on}?notice=removed_all"));
+        let planned: Vec<String> = sqlx::query_scalar("select event_id from removals where source = 'operator'")
+            .fetch_all(&app.app.core.db)
+            .await
+            .expect("read");
+        assert_eq!(planned.len(), 2);
+        let actions: Vec<String> = recorded(app).await.into_iter().map(|recorded| recorded.action).collect();
+        assert_eq!(actions, ["message.remove_all", "message.remove"]);
+        app.published().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn held_message_is_decided_on() {
+    let keys = "1:00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+    TestApp::run_with_chat(&[("MATCHDAY_WEBHOOKS__KEYS", keys)], async |app| {
+        let user = app.log_in("+14155556103").await.0;
+        let room = user.post("/api/auth/chat-room", json!({"name": "Derby talk"})).await.expect(201);
+        let path = format!("/api/auth/chat-rooms/{}/messages", room["data"]["room_id"].as_str().expect("an id"));
+        let filter = NewFilter {
+            pattern: "spoiler".parse().expect("a pattern"),
+            matrix_room: None,
+            action: FilterAction::Hold,
+            mute_for: None,
+        };
+        app.app.filters.add(&filter, &Operator::new("ola", "")).await.expect("added");
+        for text in [format!("spoiler one {HOSTILE}"), "spoiler two".to_owned()] {
+            user.post(&path, json!({"body": text})).await.expect(422);
+        }
+        let html = page(app, "/console/held").await;
+        assert!(html.contains("spoiler one") && html.contains("spoiler two") && !html.contains(HOSTILE), "{html}");
+        let held = app.app.filters.held(0, 10).await.expect("read");
+        for (message, action, notice) in [(&held[0], "reject", "held_rejected"), (&held[1], "release", "held_released")]
+        {
+            let to = format!("/console/held/{}/{action}", message.id);
+            assert_eq!(send(app, "/console/held", &to, &[]).await, format!("/console/held?notice={notice}"));
+        }
+        assert!(page(app, "/console/held").await.contains("No messages wait for a decision"));
+        let actions: Vec<String> = recorded(app).await.into_iter().map(|recorded| recorded.action).take(2).collect();
+        assert_eq!(actions, ["message.release", "message.reject"]);
         app.published().await;
     })
     .await;

@@ -382,9 +382,12 @@ pub(super) fn has_link(forms: &Forms, allowed: &[HostPattern]) -> bool {
     let Some(pattern) = LINKS.as_ref() else { return false };
     pattern.captures_iter(&forms.skeleton).any(|found| {
         let address = found.name("named").or_else(|| found.name("bare")).map_or("", |part| part.as_str());
-        let rest = &forms.skeleton[found.get(0).map_or(0, |part| part.end())..];
+        // The address of a mention or a reply contains names of servers.
+        let before = &forms.skeleton[..found.get(0).map_or(0, |part| part.start())];
+        let begins = before.rfind(char::is_whitespace).map_or(0, |at| at + 1);
+        let token = forms.skeleton[begins..].trim_start_matches("https://");
+        let is_mention = token.starts_with("matrix.to/#/") && !has_invitation(forms);
         let host = host_of(address);
-        let is_mention = host == "matrix.to" && rest.starts_with("/#/") && !has_invitation(forms);
         !is_mention && !allowed.iter().any(|pattern| pattern.matches(&host))
     })
 }

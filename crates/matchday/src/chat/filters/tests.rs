@@ -145,7 +145,7 @@ async fn failed_plan_stores_no_event() {
             .body(axum::body::Body::from(body.clone()))
             .expect("a request");
         // The homeserver pushes again after this response.
-        app.send_privately(request).await.expect(503);
+        assert_eq!(app.send_privately(request).await.status.as_u16(), 503);
         let stored: i64 =
             sqlx::query_scalar("select count(*) from chat_inbox").fetch_one(&app.app.core.db).await.expect("read");
         assert_eq!(stored, 0);

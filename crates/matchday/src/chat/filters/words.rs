@@ -115,8 +115,9 @@ impl WordList {
             }
             words.extend(parts);
         }
-        let spelled =
-            words.chunk_by(|one, other| is_single(one) && is_single(other)).any(|run| self.matches_spelled(run));
+        let mut runs = words.chunk_by(|one, other| is_single(one) && is_single(other));
+        // A run of one is a whole word, which must not match in parts.
+        let spelled = runs.any(|run| run.len() > 1 && self.matches_spelled(run));
         let words: Vec<Word> = words.into_iter().map(|word| Word { spellings: spellings(word) }).collect();
         spelled
             || (0..words.len()).any(|at| self.matches_at(&words[at..]))
@@ -216,7 +217,7 @@ mod tests {
 
     #[test]
     fn hidden_spellings_match_and_longer_words_do_not() {
-        let list = WordList::parse(&["badd # comment\n# nothing\nuglies*\nvery mean man\n"]);
+        let list = WordList::parse(&["badd # comment\n# nothing\nuglies*\ndimwit\nvery mean man\n"]);
         for text in [
             "badd",
             "You BADD!",
@@ -236,7 +237,7 @@ mod tests {
             "ugliest",
             "ugl1es",
             "ug|ies",
-            "uglles",
+            "dlmwlt",
             "very mean man",
             "a VERY\nmean m4n here",
             "w h y b a d d y",
@@ -265,7 +266,8 @@ mod tests {
         let list = &*BUILT_IN;
         let entries = list.exact.values().chain(list.prefixes.values()).map(Vec::len).sum::<usize>();
         assert!(entries > 80, "{entries}");
-        assert!(list.exact.keys().chain(list.prefixes.keys()).all(|letters| letters.chars().count() > 1));
+        let mut words = list.exact.values().chain(list.prefixes.values()).flatten().flatten();
+        assert!(words.all(|word| word.runs.counts.iter().sum::<usize>() > 1), "no entry is a single letter");
     }
 
     proptest! {

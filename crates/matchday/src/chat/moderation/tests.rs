@@ -192,6 +192,7 @@ fn secured(room: &str, user: UserId, event: i64, session: i64) -> Vec<(Method, S
                     "{room}" => room.to_owned(),
                     "{user}" => user.to_string(),
                     "{event}" => event.to_string(),
+                    "{event_id}" => "$nothing".to_owned(),
                     "{id}" => session.to_string(),
                     part => part.to_owned(),
                 };
