@@ -199,8 +199,7 @@ impl App {
         let chat_view = ChatView::new(&core, streams.clone(), chat.clone(), matrix, &config.chat_view);
         let filters =
             Filters::new(&core, streams.clone(), chat.clone(), matrix, &config.filters, &config.webhooks.keys)?;
-        let membership_sync =
-            MembershipSync::new(&core, chat.clone(), chat_view.clone(), filters.clone(), matrix);
+        let membership_sync = MembershipSync::new(&core, chat.clone(), chat_view.clone(), filters.clone(), matrix);
         let rooms = Rooms::new(
             &core,
             &config.rooms,

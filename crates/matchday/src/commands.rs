@@ -51,7 +51,8 @@ use web::{
 
 pub(crate) use self::{
     coins::CoinsCommand, demo::SimulateArguments, feeds::FeedsCommand, filters::FiltersCommand,
-    messages::MessagesCommand, notifications::NotificationsCommand, rooms::RoomsCommand, scores::ScoresCommand, users::ShowArguments, webhooks::WebhooksCommand,
+    messages::MessagesCommand, notifications::NotificationsCommand, rooms::RoomsCommand, scores::ScoresCommand,
+    users::ShowArguments, webhooks::WebhooksCommand,
 };
 use crate::{Arguments, Command};
 

@@ -337,7 +337,10 @@ fn describe_chat() {
         "matchday_filter_messages_total",
         "Chat messages checked by filters, by outcome (passed, removed, held, muted or refused)"
     );
-    metrics::describe_histogram!("matchday_filter_classifier_seconds", "Time of a request to the classifier of messages");
+    metrics::describe_histogram!(
+        "matchday_filter_classifier_seconds",
+        "Time of a request to the classifier of messages"
+    );
     metrics::describe_gauge!("matchday_budget_limit", "Concurrent calls that all processes may make, by budget");
     metrics::describe_counter!(
         "matchday_budget_refused_total",

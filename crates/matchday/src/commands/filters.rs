@@ -114,6 +114,7 @@ fn line(filter: &Filter) -> String {
     let mute = mute.map(|length| format!(" for {}", length.show())).unwrap_or_default();
     let room = filter.matrix_room.as_deref().map(|room| format!(" in {room}")).unwrap_or_default();
     let reason = if filter.reason.is_empty() { String::new() } else { format!(": {}", plain(&filter.reason)) };
-    let (id, pattern, action, by) = (filter.id, plain(&filter.pattern), filter.action.name(), plain(&filter.created_by));
+    let (id, pattern, action, by) =
+        (filter.id, plain(&filter.pattern), filter.action.name(), plain(&filter.created_by));
     format!("{id} {action}{mute}{room} since {at} by {by}{reason}\n    {pattern}")
 }

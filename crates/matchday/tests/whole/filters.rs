@@ -88,12 +88,7 @@ async fn open_rooms(client: &Client, number: usize) -> Vec<(String, Person)> {
 }
 
 /// Sends messages at a steady rate, and kills a worker in the middle.
-async fn send_all(
-    chat: &Homeserver,
-    rooms: &[(String, Person)],
-    secret: &str,
-    mut kill: impl FnMut(),
-) -> Vec<Sent> {
+async fn send_all(chat: &Homeserver, rooms: &[(String, Person)], secret: &str, mut kill: impl FnMut()) -> Vec<Sent> {
     let (messages, rate) = (size("FILTER_TEST_MESSAGES", 200), size("FILTER_TEST_RATE", 50));
     let pause = Duration::from_secs(1) / u32::try_from(rate).expect("a small rate");
     let (began, mut sending) = (tokio::time::Instant::now(), Vec::with_capacity(messages));
@@ -175,7 +170,8 @@ async fn bad_messages_are_removed_although_worker_is_killed() {
 async fn filters_are_managed_on_command_line() {
     with_database(async |options| {
         let setting = Setting::new(&options);
-        let json = |arguments: &[&str]| -> Value { serde_json::from_str(&setting.expect(arguments, "")).expect("JSON") };
+        let json =
+            |arguments: &[&str]| -> Value { serde_json::from_str(&setting.expect(arguments, "")).expect("JSON") };
         let added = json(&["filters", "add", r"\bspoilers?\b", "--reason", "spoilers", "--json"]);
         assert_eq!(added["pattern"], r"\bspoilers?\b");
         assert!(added["id"].is_i64() && added["created_at"].is_string(), "{added}");

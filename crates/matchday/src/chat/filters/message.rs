@@ -110,8 +110,14 @@ mod tests {
             assert_eq!(texts_of(&json!({"msgtype": kind, "body": "one"})), ["one"]);
         }
         assert_eq!(texts_of(&json!({"msgtype": "m.text", "body": "one", "formatted_body": "<b>o</b>ne"})), ["one"]);
-        assert_eq!(texts_of(&json!({"msgtype": "m.text", "body": "one", "formatted_body": "t<b>wo</b>"})), ["one", "two"]);
-        assert_eq!(texts_of(&json!({"msgtype": "m.image", "body": "caption", "filename": "f.png"})), ["caption", "f.png"]);
+        assert_eq!(
+            texts_of(&json!({"msgtype": "m.text", "body": "one", "formatted_body": "t<b>wo</b>"})),
+            ["one", "two"]
+        );
+        assert_eq!(
+            texts_of(&json!({"msgtype": "m.image", "body": "caption", "filename": "f.png"})),
+            ["caption", "f.png"]
+        );
         let edit = json!({"msgtype": "m.text", "body": "* new", "m.new_content": {"msgtype": "m.text", "body": "new"},
             "m.relates_to": {"rel_type": "m.replace", "event_id": "$0"}});
         assert_eq!(texts_of(&edit), ["new", "* new"]);

@@ -339,7 +339,8 @@ fn fixed(pattern: &str) -> Option<Regex> {
 }
 
 /// A dot, also in a hidden spelling such as ` . ` or `(dot)`.
-const DOT: &str = r"(?:\s*[\(\[\{<]\s*(?:\.|dot|punto|ponto|نقطه)\s*[\)\]\}>]\s*|\s+(?:dot|punto|ponto|نقطه)\s+|\s*\.\s*)";
+const DOT: &str =
+    r"(?:\s*[\(\[\{<]\s*(?:\.|dot|punto|ponto|نقطه)\s*[\)\]\}>]\s*|\s+(?:dot|punto|ponto|نقطه)\s+|\s*\.\s*)";
 /// A dot without spaces, or in brackets. Ordinary sentences have a dot with a space.
 const STRICT_DOT: &str = r"(?:\s*[\(\[\{<]\s*(?:\.|dot|punto|ponto|نقطه)\s*[\)\]\}>]\s*|\.)";
 const SLASH: &str = r"\s*(?:/|\bslash\b)\s*";
@@ -352,7 +353,8 @@ static INVITATIONS: LazyLock<Option<Regex>> = LazyLock::new(|| {
         |eitaa~com|(?:ble|splus)~ir|snapchat~com/add";
     let matrix = "matrix~to/#/(?:#|%23)|matrix~to/#/(?:!|%21)[^\\s\u{2044}?]+(?:\\?|\\s|$)";
     // Before an address there is no apostrophe: "I can't. Me neither" is none.
-    let addresses = format!(r"(?:^|[^\w'’.-])(?:[\w-]+\.)?(?:(?:{with_path})/[\w+@#]|{matrix}|discord\.gg\b|dsc\.gg\b)");
+    let addresses =
+        format!(r"(?:^|[^\w'’.-])(?:[\w-]+\.)?(?:(?:{with_path})/[\w+@#]|{matrix}|discord\.gg\b|dsc\.gg\b)");
     let addresses = addresses.replace('/', SLASH).replace('~', DOT).replace('\u{2044}', "/");
     let hidden = r"(?:^|\s)t(?:\s+\.\s*|\s*[\(\[\{]\s*(?:\.|dot)\s*[\)\]\}]\s*|\s+dot\s+)me\b";
     fixed(&format!(r"{addresses}|{hidden}|joinchat{SLASH}\w"))
@@ -369,7 +371,9 @@ static LINKS: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let named = format!(r"(?:h(?:tt|xx)ps?://|\bwww{STRICT_DOT})(?P<named>[^\s/?#<>]+)");
     let domains = "com|net|org|info|biz|io|gg|tv|xyz|app|dev|bet|casino";
     let label = "[a-z0-9-]+";
-    let bare = format!(r"(?:{label}{STRICT_DOT})+(?:(?:{domains})\b|[a-z]{{2,10}}/[\w?#])|{label}\s+(?:dot|punto|ponto)\s+com\b");
+    let bare = format!(
+        r"(?:{label}{STRICT_DOT})+(?:(?:{domains})\b|[a-z]{{2,10}}/[\w?#])|{label}\s+(?:dot|punto|ponto)\s+com\b"
+    );
     fixed(&format!(r"{named}|(?:^|[^\w@.:/-])(?P<bare>{bare})"))
 });
 
@@ -378,9 +382,12 @@ pub(super) fn has_link(forms: &Forms, allowed: &[HostPattern]) -> bool {
     let Some(pattern) = LINKS.as_ref() else { return false };
     pattern.captures_iter(&forms.skeleton).any(|found| {
         let address = found.name("named").or_else(|| found.name("bare")).map_or("", |part| part.as_str());
-        let rest = &forms.skeleton[found.get(0).map_or(0, |part| part.end())..];
+        // The address of a mention or a reply contains names of servers.
+        let before = &forms.skeleton[..found.get(0).map_or(0, |part| part.start())];
+        let begins = before.rfind(char::is_whitespace).map_or(0, |at| at + 1);
+        let token = forms.skeleton[begins..].trim_start_matches("https://");
+        let is_mention = token.starts_with("matrix.to/#/") && !has_invitation(forms);
         let host = host_of(address);
-        let is_mention = host == "matrix.to" && rest.starts_with("/#/") && !has_invitation(forms);
         !is_mention && !allowed.iter().any(|pattern| pattern.matches(&host))
     })
 }
@@ -477,13 +484,7 @@ mod tests {
     }
 
     fn rule(id: i64, pattern: &str) -> PatternRule {
-        PatternRule {
-            id,
-            pattern: pattern.to_owned(),
-            matrix_room: None,
-            action: Action::Remove,
-            mute_seconds: None,
-        }
+        PatternRule { id, pattern: pattern.to_owned(), matrix_room: None, action: Action::Remove, mute_seconds: None }
     }
 
     fn set(patterns: &[&str]) -> PatternSet {
@@ -499,8 +500,11 @@ mod tests {
     /// Names of the built-in checks that match.
     fn matched(text: &str) -> Vec<&'static str> {
         let forms = Forms::of(text);
-        let checks =
-            [("words", has_listed_word(&forms)), ("invitations", has_invitation(&forms)), ("links", has_link(&forms, &[]))];
+        let checks = [
+            ("words", has_listed_word(&forms)),
+            ("invitations", has_invitation(&forms)),
+            ("links", has_link(&forms, &[])),
+        ];
         checks.into_iter().filter(|(_, is_match)| *is_match).map(|(name, _)| name).collect()
     }
 
@@ -545,7 +549,9 @@ mod tests {
     fn links_to_allowed_domains_pass() {
         let allowed = ["example.org", "*.example.org"].map(|host| HostPattern::parse(host).expect("a host"));
         let has = |text: &str| has_link(&Forms::of(text), &allowed);
-        for text in ["https://example.org/x", "http://news.example.org:8080", "example.org", "www.example.org", "EXAMPLE.org."] {
+        for text in
+            ["https://example.org/x", "http://news.example.org:8080", "example.org", "www.example.org", "EXAMPLE.org."]
+        {
             assert!(!has(text), "{text}");
         }
         for text in [
@@ -563,7 +569,8 @@ mod tests {
 
     #[test]
     fn patterns_ignore_case_and_hidden_characters() {
-        let set = set(&[r"\bspoiler(s|ed)?\b", "^buy", r"\d{6,}", "купи", "خرید", "MARICÓN|other", "(?i)INLINE", "x[aA]y"]);
+        let set =
+            set(&[r"\bspoiler(s|ed)?\b", "^buy", r"\d{6,}", "купи", "خرید", "MARICÓN|other", "(?i)INLINE", "x[aA]y"]);
         for (text, expected) in [
             ("A SPOILER!", Some("filter 1")),
             ("spo\u{200b}ilers", Some("filter 1")),
@@ -648,9 +655,8 @@ mod tests {
         assert!(send("@a:s", "b u y   n o w", "$3", 2), "pushed again");
         assert!(!send("@a:s", "Buy later", "$4", 2));
         assert!(!send("@b:s", "Buy now", "$5", 2));
-        let is_refused = |second| {
-            repeats.exceeds("@a:s", &Forms::of("buy now"), None, 2, start + time::Duration::seconds(second))
-        };
+        let is_refused =
+            |second| repeats.exceeds("@a:s", &Forms::of("buy now"), None, 2, start + time::Duration::seconds(second));
         assert!(is_refused(3) && is_refused(4), "checking before sending does not count");
         assert!(!is_refused(63));
         assert!(!send("@a:s", "Buy now", "$6", 63));

@@ -339,10 +339,8 @@ impl Filters {
             return Ok(());
         }
         let rows = store::list(&self.inner.db).await?;
-        let read = Version {
-            filters: rows.len().try_into().unwrap_or(i64::MAX),
-            latest: rows.last().map_or(0, |row| row.id),
-        };
+        let read =
+            Version { filters: rows.len().try_into().unwrap_or(i64::MAX), latest: rows.last().map_or(0, |row| row.id) };
         let rules = rules_of(rows);
         // Compiling a thousand patterns takes a while.
         let compiled = tokio::task::spawn_blocking(move || PatternSet::new(rules)).await;

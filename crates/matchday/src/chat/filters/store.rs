@@ -29,12 +29,9 @@ pub(super) struct Version {
 }
 
 pub(super) async fn version(executor: impl PgExecutor<'_>) -> sqlx::Result<Version> {
-    sqlx::query_as!(
-        Version,
-        r#"select count(*) as "filters!", coalesce(max(id), 0) as "latest!" from filters"#
-    )
-    .fetch_one(executor)
-    .await
+    sqlx::query_as!(Version, r#"select count(*) as "filters!", coalesce(max(id), 0) as "latest!" from filters"#)
+        .fetch_one(executor)
+        .await
 }
 
 /// All patterns, oldest first.

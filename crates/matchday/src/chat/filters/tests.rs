@@ -126,7 +126,8 @@ async fn pushed_message_is_planned_for_removal_once() {
         let id = bad["event_id"].as_str().expect("an id").to_owned();
         assert_eq!(removals(app).await, [(id.clone(), "filter".to_owned(), "words".to_owned(), None)]);
         assert_eq!(published_removals(app).await, [json!(id)]);
-        let stored: i64 = sqlx::query_scalar("select count(*) from chat_inbox").fetch_one(&app.app.core.db).await.expect("read");
+        let stored: i64 =
+            sqlx::query_scalar("select count(*) from chat_inbox").fetch_one(&app.app.core.db).await.expect("read");
         assert_eq!(stored, 2, "both events are stored");
     })
     .await;
@@ -144,8 +145,9 @@ async fn failed_plan_stores_no_event() {
             .body(axum::body::Body::from(body.clone()))
             .expect("a request");
         // The homeserver pushes again after this response.
-        app.send_privately(request).await.expect(503);
-        let stored: i64 = sqlx::query_scalar("select count(*) from chat_inbox").fetch_one(&app.app.core.db).await.expect("read");
+        assert_eq!(app.send_privately(request).await.status.as_u16(), 503);
+        let stored: i64 =
+            sqlx::query_scalar("select count(*) from chat_inbox").fetch_one(&app.app.core.db).await.expect("read");
         assert_eq!(stored, 0);
         sqlx::query("alter table removals_away rename to removals").execute(app.owner()).await.expect("renamed");
     })
@@ -218,7 +220,11 @@ async fn matching_message_is_refused_before_sending() {
         app.app.filters.add(&only_here, &ola()).await.expect("added");
         for body in ["This is a spoiler", "sp\u{200b}oiler", "faggot", "join t . me/bets"] {
             let refused = stage.post(&user, body).await.expect(422);
-            assert_eq!((&refused["code"], refused["errors"]["body"].is_array()), (&json!("message_refused"), true), "{refused}");
+            assert_eq!(
+                (&refused["code"], refused["errors"]["body"].is_array()),
+                (&json!("message_refused"), true),
+                "{refused}"
+            );
         }
         // Without a homeserver, a message that passes the filters cannot be sent.
         assert_eq!(other.post(&user, "This is a spoiler").await.expect(503)["code"], "chat_unavailable");
@@ -407,24 +413,20 @@ async fn released_message_is_sent_and_stays() {
         assert!(push(&held.sender, &other).await, "another text");
         assert!(push("@ada:elsewhere.example", &sent.content).await, "another sender");
         let recorded = app.app.operators.recorded(&ActionFilter::default(), 1).await.expect("read");
-        assert_eq!((recorded[0].action.as_str(), recorded[0].details["event_id"].as_str()), ("message.release", Some(&*event_id)));
+        assert_eq!(
+            (recorded[0].action.as_str(), recorded[0].details["event_id"].as_str()),
+            ("message.release", Some(&*event_id))
+        );
         app.published().await;
     })
     .await;
 }
 
 /// Starts an app with a classifier.
-async fn with_classifier(
-    receiver: &Receiver,
-    changes: &[(&str, &str)],
-    test: impl AsyncFnOnce(&TestApp),
-) {
+async fn with_classifier(receiver: &Receiver, changes: &[(&str, &str)], test: impl AsyncFnOnce(&TestApp)) {
     let url = receiver.url.to_string();
-    let mut all = vec![
-        ("MATCHDAY_FILTERS__CLASSIFIER_URL", url.as_str()),
-        ("MATCHDAY_FILTERS__CLASSIFIER_SECRET", SECRET),
-        KEYS,
-    ];
+    let mut all =
+        vec![("MATCHDAY_FILTERS__CLASSIFIER_URL", url.as_str()), ("MATCHDAY_FILTERS__CLASSIFIER_SECRET", SECRET), KEYS];
     all.extend(changes);
     TestApp::run_with(&all, test).await;
 }
@@ -449,8 +451,12 @@ async fn classifier_decides_on_messages_without_match() {
             removals(app).await.into_iter().map(|(_, source, reason, mute)| (source, reason, mute)).collect();
         found.sort();
         let by = |source: &str, reason: &str, mute| (source.to_owned(), reason.to_owned(), mute);
-        let expected =
-            [by("classifier", "classifier", None), by("classifier", "classifier", None), by("classifier", "classifier", Some(600)), by("filter", "words", None)];
+        let expected = [
+            by("classifier", "classifier", None),
+            by("classifier", "classifier", None),
+            by("classifier", "classifier", Some(600)),
+            by("filter", "words", None),
+        ];
         assert_eq!(found, expected);
         let seen = receiver.seen();
         assert_eq!(seen.len(), 4, "neither the private message nor the matched one");
@@ -475,7 +481,8 @@ async fn classifier_decides_on_messages_without_match() {
 async fn slow_classifier_delays_push_for_bounded_time() {
     for (mode, expected) in [("open", 0), ("closed", 40)] {
         let receiver = Receiver::start(|_, _| Reply::never()).await;
-        let changes = [("MATCHDAY_FILTERS__CLASSIFIER_FAILURE", mode), ("MATCHDAY_FILTERS__CLASSIFIER_TIMEOUT", "200ms")];
+        let changes =
+            [("MATCHDAY_FILTERS__CLASSIFIER_FAILURE", mode), ("MATCHDAY_FILTERS__CLASSIFIER_TIMEOUT", "200ms")];
         with_classifier(&receiver, &changes, async |app| {
             let stage = Stage::new(app).await;
             let events: Vec<Value> = (0..40).map(|number| stage.message(&format!("Message {number}"))).collect();
@@ -506,7 +513,12 @@ async fn failing_classifier_opens_circuit_breaker() {
         }
         assert_eq!(receiver.seen().len(), 5);
         assert_eq!(removals(app).await.len(), 8);
-        assert!(removals(app).await.iter().all(|(_, source, reason, _)| source == "classifier" && reason == "classifier unavailable"));
+        assert!(
+            removals(app)
+                .await
+                .iter()
+                .all(|(_, source, reason, _)| source == "classifier" && reason == "classifier unavailable")
+        );
         published_removals(app).await;
     })
     .await;
@@ -537,7 +549,8 @@ async fn assert_no_text(app: &TestApp, secret: &str) {
 #[tokio::test]
 async fn filtered_text_is_neither_stored_nor_logged() {
     let log = LogCapture::start();
-    let receiver = Receiver::start(|number, request| if number == 0 { Reply::status(500) } else { verdict(request) }).await;
+    let receiver =
+        Receiver::start(|number, request| if number == 0 { Reply::status(500) } else { verdict(request) }).await;
     with_classifier(&receiver, &[], async |app| {
         let (stage, user) = (Stage::new(app).await, app.user().await);
         app.app.filters.add(&pattern("spoiler", Action::Hold), &ola()).await.expect("added");

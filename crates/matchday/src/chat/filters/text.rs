@@ -110,8 +110,26 @@ pub(super) fn compressed(skeleton: &str) -> String {
 /// Visible text of an HTML message, followed by the addresses of its links. Tags within a word do not separate it.
 pub(super) fn text_of_html(html: &str) -> String {
     const BLOCKS: [&str; 20] = [
-        "p", "br", "div", "li", "ul", "ol", "tr", "td", "th", "table", "blockquote", "pre", "hr", "h1", "h2", "h3",
-        "h4", "h5", "h6", "mx-reply",
+        "p",
+        "br",
+        "div",
+        "li",
+        "ul",
+        "ol",
+        "tr",
+        "td",
+        "th",
+        "table",
+        "blockquote",
+        "pre",
+        "hr",
+        "h1",
+        "h2",
+        "h3",
+        "h4",
+        "h5",
+        "h6",
+        "mx-reply",
     ];
     let (mut text, mut links, mut rest) = (String::with_capacity(html.len()), String::new(), html);
     while let Some(open) = rest.find('<') {

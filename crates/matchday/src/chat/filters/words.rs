@@ -106,7 +106,8 @@ impl WordList {
         let mut words = Vec::new();
         let mut joined = Vec::new();
         for chunk in skeleton.split_whitespace() {
-            let parts: Vec<&str> = chunk.split(|c| !is_part_of_word(c)).map(trimmed).filter(|p| !p.is_empty()).collect();
+            let parts: Vec<&str> =
+                chunk.split(|c| !is_part_of_word(c)).map(trimmed).filter(|p| !p.is_empty()).collect();
             if parts.len() > 1 && parts.iter().any(|part| part.chars().count() > 1) {
                 // Separators within a word. Numbers are no parts of it.
                 let letters: String = parts.iter().filter(|part| part.contains(char::is_alphabetic)).copied().collect();
@@ -114,7 +115,9 @@ impl WordList {
             }
             words.extend(parts);
         }
-        let spelled = words.chunk_by(|one, other| is_single(one) && is_single(other)).any(|run| self.matches_spelled(run));
+        let mut runs = words.chunk_by(|one, other| is_single(one) && is_single(other));
+        // A run of one is a whole word, which must not match in parts.
+        let spelled = runs.any(|run| run.len() > 1 && self.matches_spelled(run));
         let words: Vec<Word> = words.into_iter().map(|word| Word { spellings: spellings(word) }).collect();
         spelled
             || (0..words.len()).any(|at| self.matches_at(&words[at..]))
@@ -214,17 +217,45 @@ mod tests {
 
     #[test]
     fn hidden_spellings_match_and_longer_words_do_not() {
-        let list = WordList::parse(&["badd # comment\n# nothing\nuglies*\nvery mean man\n"]);
+        let list = WordList::parse(&["badd # comment\n# nothing\nuglies*\ndimwit\nvery mean man\n"]);
         for text in [
-            "badd", "You BADD!", "b4dd", "b@dd", "8add", "baaaddd", "b.a.d.d", "b a d d", "so b-a-d-d", "b_add", "bа\u{200b}dd",
-            "𝐛𝐚𝐝𝐝", "¡bádd!", "bad-d", "uglies", "ugliest", "ugl1es", "ug|ies", "uglles", "very mean man",
-            "a VERY\nmean m4n here", "w h y b a d d y",
+            "badd",
+            "You BADD!",
+            "b4dd",
+            "b@dd",
+            "8add",
+            "baaaddd",
+            "b.a.d.d",
+            "b a d d",
+            "so b-a-d-d",
+            "b_add",
+            "bа\u{200b}dd",
+            "𝐛𝐚𝐝𝐝",
+            "¡bádd!",
+            "bad-d",
+            "uglies",
+            "ugliest",
+            "ugl1es",
+            "ug|ies",
+            "dlmwlt",
+            "very mean man",
+            "a VERY\nmean m4n here",
+            "w h y b a d d y",
         ] {
             assert!(matches(&list, text), "{text}");
         }
         for text in [
-            "bad", "baddie", "abadd", "not bad, d'you see", "ugly", "very mean woman", "very, very mean", "4-3", "b 4 d d",
-            "badd1", "",
+            "bad",
+            "baddie",
+            "abadd",
+            "not bad, d'you see",
+            "ugly",
+            "very mean woman",
+            "very, very mean",
+            "4-3",
+            "b 4 d d",
+            "badd1",
+            "",
         ] {
             assert!(!matches(&list, text), "{text}");
         }
@@ -235,7 +266,8 @@ mod tests {
         let list = &*BUILT_IN;
         let entries = list.exact.values().chain(list.prefixes.values()).map(Vec::len).sum::<usize>();
         assert!(entries > 80, "{entries}");
-        assert!(list.exact.keys().chain(list.prefixes.keys()).all(|letters| letters.chars().count() > 1));
+        let mut words = list.exact.values().chain(list.prefixes.values()).flatten().flatten();
+        assert!(words.all(|word| word.runs.counts.iter().sum::<usize>() > 1), "no entry is a single letter");
     }
 
     proptest! {
