@@ -37,6 +37,7 @@ use crate::{
     chat::{
         self,
         accounts::{service::Chat, work::ChatWork},
+        keys::service::ChatKeys,
         membership_sync::service::MembershipSync,
         moderation::service::Moderation,
         rooms::service::Rooms,
@@ -92,6 +93,7 @@ pub struct Services {
     pub phone_moves: PhoneMoves,
     pub chat: Chat,
     pub chat_work: ChatWork,
+    pub chat_keys: ChatKeys,
     pub chat_view: ChatView,
     pub membership_sync: MembershipSync,
     pub rooms: Rooms,
@@ -205,8 +207,14 @@ impl App {
             matches.clone(),
             Claims::new(redis.clone(), &config.redis.prefix, "joins", &*core.random),
         );
-        let chat_work =
-            ChatWork { db: core.db.clone(), chat: chat.clone(), rooms: rooms.clone(), accounts: accounts.clone() };
+        let chat_work = ChatWork {
+            db: core.db.clone(),
+            chat: chat.clone(),
+            rooms: rooms.clone(),
+            accounts: accounts.clone(),
+            sms: sms.clone(),
+        };
+        let chat_keys = ChatKeys::new(&core, accounts.clone(), codes.clone(), chat.clone());
         let moderation = Moderation::new(&core, chat.clone(), accounts.clone(), sessions.clone(), restricted_phones);
         let fixtures = Fixtures::new(&core, matches.clone(), Arc::new(rooms.clone()));
         let predictions = Predictions::new(&core, &matches, &config.predictions);
@@ -273,6 +281,7 @@ impl App {
             phone_moves,
             chat,
             chat_work,
+            chat_keys,
             chat_view,
             membership_sync,
             rooms,
@@ -389,6 +398,7 @@ macro_rules! services {
 services! {
     accounts: Accounts,
     chat: Chat,
+    chat_keys: ChatKeys,
     checks: Checks,
     codes: Codes,
     coins: Coins,

@@ -3,10 +3,15 @@
 use serde::{Deserialize, Serialize};
 use web::ids::{RoomId, UserId};
 
+use crate::identity::sms::templates::Language;
+
 /// Subject of messages about a block that was created or lifted.
 pub const IGNORED: &str = "work.chat.ignored";
 /// Subject of invitations to decline, because the invited user has blocked the sender.
 pub const UNWANTED: &str = "work.room.unwanted_invitation";
+
+/// Subject of messages about chat keys that were replaced.
+pub const KEYS_REPLACED: &str = "work.chat.keys_replaced";
 
 /// A user blocked another user or lifted the block.
 #[derive(Debug, Serialize, Deserialize)]
@@ -23,4 +28,11 @@ pub struct Unwanted {
     pub room_id: RoomId,
     /// Invited user who has blocked the sender.
     pub user_id: UserId,
+}
+
+/// The chat keys of a user were replaced. The worker notifies the user by text message.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct KeysReplaced {
+    pub user_id: UserId,
+    pub language: Language,
 }

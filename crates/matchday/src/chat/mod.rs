@@ -1,7 +1,8 @@
-//! Chat on a Matrix homeserver: accounts, rooms, membership sync, moderation and the view for spectators.
+//! Chat on a Matrix homeserver: accounts, keys, rooms, membership sync, moderation and the view for spectators.
 
 pub mod accounts;
 mod blocks;
+pub mod keys;
 pub(crate) mod members;
 pub mod membership_sync;
 pub mod messages;

@@ -202,6 +202,11 @@ impl Chat {
         self.for_background.as_ref()
     }
 
+    /// Returns the client for requests of users about their chat accounts, or `None` if chat is disabled.
+    pub fn homeserver_for_accounts(&self) -> Option<&Homeserver> {
+        self.homeserver.as_ref()
+    }
+
     /// Returns the client for requests of users about rooms, or `None` if chat is disabled.
     pub fn homeserver_for_rooms(&self) -> Option<&Homeserver> {
         self.for_rooms.as_ref()

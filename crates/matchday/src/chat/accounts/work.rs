@@ -15,7 +15,7 @@ use super::{
 use crate::{
     chat::{
         blocks,
-        messages::{IGNORED, Ignored},
+        messages::{IGNORED, Ignored, KEYS_REPLACED, KeysReplaced},
         rooms::service::{RoomError, Rooms},
     },
     identity::{
@@ -24,6 +24,7 @@ use crate::{
             service::{Account, Accounts, NAME_CHANGED, NameChanged, RENAMED, Renamed},
         },
         sessions::service::{DEVICE_ENDED, DeviceEnded},
+        sms::service::{DispatchError, Sms},
     },
 };
 
@@ -33,6 +34,7 @@ pub struct ChatWork {
     pub chat: Chat,
     pub rooms: Rooms,
     pub accounts: Accounts,
+    pub sms: Sms,
 }
 
 impl ChatWork {
@@ -66,6 +68,7 @@ impl ChatWork {
                 self.restrict(homeserver, restricted.user_id).await
             }
             IGNORED => self.ignore(homeserver, &read(&delivery)?).await,
+            KEYS_REPLACED => self.send_keys_notice(&read(&delivery)?).await,
             other => Err(Failure::GiveUp(anyhow::anyhow!("unknown subject {other}"))),
         }
     }
@@ -165,6 +168,18 @@ impl ChatWork {
         let other = homeserver.user_id(other.username.as_str()).map_err(failure)?;
         homeserver.set_ignored(account.username.as_str(), &other, is_ignored).await.map_err(failure)?;
         tx.commit().await.map_err(Failure::retry)
+    }
+
+    /// Tells the user by text message that their chat keys were replaced.
+    async fn send_keys_notice(&self, replaced: &KeysReplaced) -> Result<(), Failure> {
+        let account = self.account(replaced.user_id).await?;
+        let Some(phone) = account.and_then(|account| account.phone) else { return Ok(()) };
+        match self.sms.send_keys_notice(&phone, replaced.language).await {
+            // A second message would look like a second reset.
+            Ok(()) | Err(DispatchError::MaybeSent) => Ok(()),
+            Err(error @ DispatchError::NotSent) => Err(Failure::retry(error)),
+            Err(error @ DispatchError::Number) => Err(Failure::GiveUp(error.into())),
+        }
     }
 
     async fn account(&self, user: UserId) -> Result<Option<Account>, Failure> {

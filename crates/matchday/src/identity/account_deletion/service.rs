@@ -309,7 +309,7 @@ impl AccountDeletion {
     ) -> Result<Person, DeletionError> {
         let names = store::names(connection, user).await?;
         let login = phone.map(|phone| Subject::Login(phone.clone()));
-        let subjects = login.into_iter().chain([Subject::Verification(user), Subject::Departure(user)]);
+        let subjects = login.into_iter().chain(Subject::of_account(user));
         Ok(Person {
             user,
             phone: phone.map(|phone| phone.as_str().to_owned()),
@@ -355,8 +355,7 @@ impl AccountDeletion {
         inner.memberships.forget(due.user_id).await?;
         let mut tx = platform::database::begin(&inner.login.db).await?;
         let matrix_ids = self.matrix_ids(&due.chat_names);
-        let subjects = [Subject::Verification(due.user_id), Subject::Departure(due.user_id)];
-        let subjects = subjects.iter().map(Subject::key).collect();
+        let subjects = Subject::of_account(due.user_id).iter().map(Subject::key).collect();
         let person = Person { user: due.user_id, phone: None, subjects, matrix_ids };
         store::raise_statement_timeout(&mut tx).await?;
         for table in TABLES {
