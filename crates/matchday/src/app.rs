@@ -157,12 +157,13 @@ impl App {
         };
         let web = web()?;
         let matrix = &config.matrix;
-        let homeserver = chat::accounts::service::homeserver(matrix, web.clone())?;
+        let server = chat::accounts::service::homeserver(matrix, web.clone())?;
+        let issuer = server.as_ref().map(|server| server.issuer.clone());
 
         let sessions = Sessions::new(&core, &config.sessions, matrix.homeserver_url.is_some());
         let sms = Sms::new(&core, &config.sms, config.http.public_url.as_ref())?;
         let codes = Codes::new(&core, &config.codes, &config.limits, &config.sms.countries, sms.clone());
-        let usernames = Usernames::new(&core, config.limits.network_names, matrix.bot.clone(), homeserver.clone());
+        let usernames = Usernames::new(&core, config.limits.network_names, matrix.bot.clone(), issuer);
         let coins = Coins::new(&core, &config.coins);
         let restricted_phones = RestrictedPhones::new(&config.codes.keys);
         let accounts = Accounts::new(
@@ -179,7 +180,7 @@ impl App {
             core.random.clone(),
             chat::accounts::service::BUDGET,
         );
-        let chat = Chat::new(&core, matrix, homeserver.as_ref(), sessions.clone(), accounts.clone(), budget);
+        let chat = Chat::new(&core, matrix, server.as_ref(), sessions.clone(), accounts.clone(), budget);
         let login = Login {
             db: core.db.clone(),
             codes: codes.clone(),
@@ -245,7 +246,7 @@ impl App {
             login.clone(),
             phone_moves.clone(),
             Arc::new(membership_sync.clone()),
-            homeserver,
+            server,
             matrix.server_name.clone(),
             streams.clone(),
         );

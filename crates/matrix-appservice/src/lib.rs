@@ -5,6 +5,7 @@
 //! retry; [`Error::is_worth_retrying`] reports whether a retry can succeed. All calls except [`Homeserver::log_in`] are
 //! idempotent.
 
+mod credentials;
 mod error;
 mod homeserver;
 mod ids;
@@ -14,6 +15,7 @@ mod messages;
 mod rooms;
 mod service;
 
+pub use credentials::{ChatServer, CredentialIssuer, Issuing};
 pub use error::Error;
 pub use homeserver::{Credentials, Homeserver, Purpose, Registered, Settings};
 pub use keys::SigningKeys;

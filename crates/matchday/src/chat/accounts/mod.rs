@@ -6,6 +6,8 @@ pub mod service;
 pub mod settings;
 mod store;
 #[cfg(test)]
+mod issuer_tests;
+#[cfg(test)]
 mod tests;
 pub mod work;
 

@@ -196,7 +196,7 @@ impl ChatKeys {
         match homeserver.upload_signing_keys(name, &upload).await {
             Ok(()) => Ok(()),
             Err(MatrixError::Refused { status: 400, errcode, message }) => {
-                tracing::info!(user = user.0, errcode, message, "homeserver refused chat keys");
+                tracing::info!(user = user.0, errcode, reason = message, "homeserver refused chat keys");
                 Err(ResetError::Keys(keys.refused()))
             }
             Err(error @ MatrixError::InteractiveAuthRequired(_)) => {

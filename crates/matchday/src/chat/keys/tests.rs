@@ -1,7 +1,7 @@
 //! Tests of resetting chat keys, with a scripted homeserver and with a real one.
 
 use std::sync::{
-    Arc,
+    Arc, Mutex, PoisonError,
     atomic::{AtomicU16, Ordering},
 };
 
@@ -25,17 +25,22 @@ const UPLOAD: &str = "/keys/device_signing/upload";
 
 /// Outcome of an upload to the scripted homeserver that is not a status: it never responds.
 const NO_RESPONSE: u16 = 0;
+/// Status of an upload after which the scripted homeserver has the keys in `Stub::stored`.
+const LOST_RESPONSE: u16 = 504;
 
 /// A homeserver that accepts all logins, and responds to uploads of keys with a status that the test changes.
 struct Stub {
     receiver: Receiver,
     upload_status: Arc<AtomicU16>,
+    /// Response to a query for keys.
+    stored: Arc<Mutex<Value>>,
 }
 
 impl Stub {
     async fn start() -> Self {
         let upload_status = Arc::new(AtomicU16::new(200));
-        let status = Arc::clone(&upload_status);
+        let stored = Arc::new(Mutex::new(Value::Null));
+        let (status, found) = (Arc::clone(&upload_status), Arc::clone(&stored));
         let receiver = Receiver::start(move |_, received| {
             let json = |status: u16, body: Value| {
                 Reply::status(status).with("content-type", "application/json").saying(&body.to_string())
@@ -57,15 +62,16 @@ impl Stub {
                     403 => json(403, json!({"errcode": "M_USER_SUSPENDED", "error": "suspended"})),
                     status => json(status, json!({})),
                 },
-                path if path.ends_with("/keys/query") && status.load(Ordering::Relaxed) == 504 => {
-                    // The response to the upload was lost, but the keys were stored.
-                    json(200, json!({"device_keys": {}}))
+                // The keys are stored although the upload failed with this status.
+                path if path.ends_with("/keys/query") && status.load(Ordering::Relaxed) == LOST_RESPONSE => {
+                    json(200, found.lock().unwrap_or_else(PoisonError::into_inner).clone())
                 }
+                path if path.ends_with("/versions") => json(200, json!({"versions": ["v1.1"]})),
                 _ => json(500, json!({})),
             }
         })
         .await;
-        Self { receiver, upload_status }
+        Self { receiver, upload_status, stored }
     }
 
     async fn run(self, test: impl AsyncFnOnce(&TestApp, &Self)) {
@@ -313,7 +319,7 @@ async fn code_of_another_user_does_not_reset_keys() {
         assert_eq!(stolen.expect(401)["code"], "invalid_code");
         assert_eq!(reset(&thief, &keys(&id, 1), &code).await.invalid_fields().len(), 3, "keys of another user");
         assert!(homeserver.uploads().is_empty());
-        let mut anonymous = TestUser { token: String::new(), ..user };
+        let mut anonymous = user;
         "md_1_nonsense".clone_into(&mut anonymous.token);
         assert_eq!(reset(&anonymous, &keys(&id, 1), &code).await.expect(401)["code"], "unauthenticated");
         anonymous.send(Method::POST, INITIATE, None).await.expect(401);
@@ -344,7 +350,7 @@ async fn code_stays_valid_while_homeserver_is_down() {
         let (user, id) = log_in(app).await;
         let (new, code) = (keys(&id, 1), request_code(app, &user).await);
         // More attempts than guesses. The later ones find the circuit breaker open.
-        for status in [503, 502, NO_RESPONSE, 503, 503, 503, 503] {
+        for status in [NO_RESPONSE, 503, 502, 503, 503, 503, 503] {
             homeserver.respond(status);
             let failed = reset(&user, &new, &code).await;
             assert_eq!(failed.header("retry-after"), Some("5"));
@@ -352,8 +358,29 @@ async fn code_stays_valid_while_homeserver_is_down() {
         }
         assert!(app.published().await.is_empty(), "no notice");
         homeserver.respond(200);
-        assert!(app.app.chat.homeserver_for_accounts().expect("a homeserver").is_available().await == false);
-        tokio::time::sleep(std::time::Duration::from_millis(2_100)).await; // the breaker's pause
+        // Closes the circuit breaker.
+        assert!(app.app.chat.homeserver_for_accounts().expect("a homeserver").is_available().await);
+        reset(&user, &new, &code).await.expect(200);
+        assert_eq!(reset(&user, &new, &code).await.expect(401)["code"], "invalid_code");
+        assert_eq!(send_notices(app).await, 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn lost_response_counts_if_keys_are_stored() {
+    Stub::start().await.run(async |app, homeserver| {
+        let (user, id) = log_in(app).await;
+        let (new, code) = (keys(&id, 1), request_code(app, &user).await);
+        homeserver.respond(LOST_RESPONSE);
+        let mut stored = json!({"device_keys": {}});
+        for (list, key) in [("master_keys", "master_key"), ("self_signing_keys", "self_signing_key")] {
+            stored[list] = json!({id.as_str().expect("an id"): new[key]});
+        }
+        *homeserver.stored.lock().unwrap_or_else(PoisonError::into_inner) = stored.clone();
+        reset(&user, &new, &code).await.expect(503); // one of three keys is missing
+        stored["user_signing_keys"] = json!({id.as_str().expect("an id"): new["user_signing_key"]});
+        *homeserver.stored.lock().unwrap_or_else(PoisonError::into_inner) = stored;
         reset(&user, &new, &code).await.expect(200);
         assert_eq!(reset(&user, &new, &code).await.expect(401)["code"], "invalid_code");
         assert_eq!(send_notices(app).await, 1);
