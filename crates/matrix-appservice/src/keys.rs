@@ -27,7 +27,8 @@ impl Homeserver {
     ///
     /// Synapse requires interactive authentication to replace keys, except from an application service (MSC4190). It
     /// checks most of the request before it stores the first key. A self-signing key with a valid signature but an
-    /// unreadable public key is refused only after the master key was stored.
+    /// unreadable public key is refused only after the master key was stored. It fails with status 500 if the user had one of
+    /// the keys before, so use [`Purpose::Keys`](crate::Purpose::Keys) for keys that users choose.
     pub async fn upload_signing_keys(&self, localpart: &str, keys: &SigningKeys) -> Result<(), Error> {
         let user_id = self.user_id(localpart)?;
         let mut request = upload_signing_keys::v3::Request::new();

@@ -75,6 +75,7 @@ pub struct Chat {
     for_logins: Option<ChatServer>,
     for_rooms: Option<Homeserver>,
     for_joins: Option<Homeserver>,
+    for_keys: Option<Homeserver>,
     for_background: Option<ChatServer>,
     budget: Budget,
     shares: Arc<Shares>,
@@ -180,6 +181,7 @@ impl Chat {
             for_logins: with(Purpose::Login),
             for_joins: for_rooms.as_ref().map(|homeserver| homeserver.with_deadline(JOIN_DEADLINE)),
             for_rooms,
+            for_keys: with(Purpose::Keys).map(|server| server.homeserver),
             for_background: with(Purpose::Background),
             budget,
             shares: Arc::new(Shares::new()),
@@ -208,9 +210,9 @@ impl Chat {
         self.for_background.as_ref()
     }
 
-    /// Returns the client for requests of users about their chat accounts, or `None` if chat is disabled.
-    pub fn homeserver_for_accounts(&self) -> Option<&Homeserver> {
-        self.for_logins.as_ref().map(|server| &server.homeserver)
+    /// Returns the client for keys that users upload, or `None` if chat is disabled.
+    pub fn homeserver_for_keys(&self) -> Option<&Homeserver> {
+        self.for_keys.as_ref()
     }
 
     /// Returns the client for requests of users about rooms, or `None` if chat is disabled.

@@ -232,7 +232,7 @@ impl ChatKeys {
 
     fn homeserver(&self) -> Result<&Homeserver, ResetError> {
         let is_refused = self.core.clock.now().unix_timestamp() < self.refused_until.load(Ordering::Relaxed);
-        self.chat.homeserver_for_accounts().filter(|_| !is_refused).ok_or(ResetError::NotConfigured)
+        self.chat.homeserver_for_keys().filter(|_| !is_refused).ok_or(ResetError::NotConfigured)
     }
 
     async fn account(&self, user: UserId) -> Result<(Account, Phone), ResetError> {

@@ -359,10 +359,27 @@ async fn code_stays_valid_while_homeserver_is_down() {
         assert!(app.published().await.is_empty(), "no notice");
         homeserver.respond(200);
         // Closes the circuit breaker.
-        assert!(app.app.chat.homeserver_for_accounts().expect("a homeserver").is_available().await);
+        assert!(app.app.chat.homeserver_for_keys().expect("a homeserver").is_available().await);
         reset(&user, &new, &code).await.expect(200);
         assert_eq!(reset(&user, &new, &code).await.expect(401)["code"], "invalid_code");
         assert_eq!(send_notices(app).await, 1);
+    })
+    .await;
+}
+
+/// Synapse fails if a user had one of the keys before, so users can cause failures as long as their code is valid.
+#[tokio::test]
+async fn failing_uploads_do_not_stop_logins() {
+    Stub::start().await.run(async |app, homeserver| {
+        let (user, id) = log_in(app).await;
+        let (new, code) = (keys(&id, 1), request_code(app, &user).await);
+        homeserver.respond(500);
+        for _ in 0..5 {
+            reset(&user, &new, &code).await.expect(503);
+        }
+        assert!(app.app.chat.homeserver_for_keys().expect("a homeserver").is_breaker_open());
+        user.send(Method::POST, "/api/auth/matrix-credentials", None).await.expect(200);
+        app.published().await;
     })
     .await;
 }
