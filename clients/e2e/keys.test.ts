@@ -1,6 +1,7 @@
 import { randomInt } from "node:crypto";
 import { type ChatKeys, Matchday, MatchdayError, memoryStorage } from "@matchday/client";
 import type { MatrixClient } from "matrix-js-sdk";
+import type { Logger } from "matrix-js-sdk/lib/logger.js";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { codeOf, service } from "./stage.js";
 
@@ -8,17 +9,29 @@ import { codeOf, service } from "./stage.js";
 // code, and verify again.
 
 // Required by the library and missing in Node 20.
-Promise.withResolvers ??= function withResolvers<T>() {
-  let resolve!: (value: T | PromiseLike<T>) => void;
-  let reject!: (reason?: unknown) => void;
-  const promise = new Promise<T>((...both) => {
-    [resolve, reject] = both;
-  });
-  return { promise, resolve, reject };
-};
+if (!("withResolvers" in Promise)) {
+  const withResolvers = () => {
+    let resolve: unknown;
+    let reject: unknown;
+    const promise = new Promise((...both) => {
+      [resolve, reject] = both;
+    });
+    return { promise, resolve, reject };
+  };
+  Object.assign(Promise, { withResolvers });
+}
 const sdk = await import("matrix-js-sdk");
-const { logger } = await import("matrix-js-sdk/lib/logger.js");
 const { decodeRecoveryKey } = await import("matrix-js-sdk/lib/crypto-api/index.js");
+
+/** Silences the library, which logs every step. */
+const logger: Logger = {
+  trace: () => {},
+  debug: () => {},
+  info: () => {},
+  warn: () => {},
+  error: () => {},
+  getChild: () => logger,
+};
 
 const phone = `+1555${randomInt(1_000_000, 9_999_999)}`;
 const uploadPath = "/_matrix/client/v3/keys/device_signing/upload";
@@ -55,6 +68,7 @@ class Device {
       userId,
       accessToken,
       deviceId,
+      logger,
       fetchFn: relay(matchday),
       cryptoCallbacks: {
         getSecretStorageKey: async ({ keys }) => {
@@ -177,7 +191,6 @@ let tablet: Device;
 let lost: string;
 
 beforeAll(async () => {
-  logger.disableAll();
   laptop = await Device.logIn();
   tablet = await Device.logIn();
 });
