@@ -37,8 +37,8 @@ alter table sessions add column proven_at timestamptz;
 
 create table codes (
     id            bigint      generated always as identity primary key,
-    -- Purpose of the code: login:+14155550100, or verify:42 if user 42 verifies a number. Only the newest code of a
-    -- subject is valid.
+    -- Purpose of the code: login:+14155550100, or for user 42 verify:42 (a phone), leave:42 (account deletion) or keys:42
+    -- (new chat keys). Only the newest code of a subject is valid.
     subject       text        not null,
     phone         text        not null,
     -- The number without its last four digits, and its country. Fraud detection counts by both.

@@ -37,6 +37,8 @@ export type Call<M extends Method> = <Path extends PathsWith<M>>(
 ) => Promise<ResponseBody<Path, M>>;
 
 export type Login = components["schemas"]["LoginData"];
+/** The body of the Matrix request `POST /keys/device_signing/upload`, without its authentication. */
+export type ChatKeys = Omit<components["schemas"]["KeyReset"], "code">;
 
 /** Paths that need no session: the token is not sent to them. */
 const withoutToken: ReadonlySet<string> = new Set<keyof paths>([
@@ -123,6 +125,20 @@ export class Matchday {
     const token = await this.token();
     await this.delete("/api/auth/me", { body: { code } });
     if (token) await this.#clear(token);
+  }
+
+  /** Requests a code that confirms a reset of the chat keys. It is sent to the phone of the account. */
+  async requestKeyReset(): Promise<ResponseBody<"/api/auth/matrix-keys/reset/initiate", "post">["data"]> {
+    return (await this.post("/api/auth/matrix-keys/reset/initiate")).data;
+  }
+
+  /**
+   * Replaces the chat keys of the user, with the code sent by `requestKeyReset`. When this resolves, the homeserver has the
+   * new keys. The user's devices stay logged in and become unverified.
+   */
+  async resetKeys(code: string, { master_key, self_signing_key, user_signing_key }: ChatKeys): Promise<void> {
+    const body = { code, master_key, self_signing_key, user_signing_key };
+    await this.post("/api/auth/matrix-keys/reset", { body });
   }
 
   /**

@@ -1,4 +1,4 @@
-export { type Call, type Login, Matchday, type MatchdayOptions, type ResponseBody } from "./client.js";
+export { type Call, type ChatKeys, type Login, Matchday, type MatchdayOptions, type ResponseBody } from "./client.js";
 export { MatchdayError } from "./error.js";
 export type { InLine, RetrySettings } from "./retry.js";
 export { browserStorage, memoryStorage, type TokenStorage } from "./storage.js";

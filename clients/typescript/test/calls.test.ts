@@ -227,6 +227,49 @@ describe("joining a busy room", () => {
   });
 });
 
+describe("resetting chat keys", () => {
+  const key = (usage: string) => ({ user_id: "@ada:example.org", usage: [usage], keys: { "ed25519:x": "x" } });
+  const keys = {
+    master_key: key("master"),
+    self_signing_key: key("self_signing"),
+    user_signing_key: key("user_signing"),
+  };
+
+  test("sends the code and the keys, and nothing else of the upload", async () => {
+    const sent = { expires_in: 300, phone: "+15550100100" };
+    const { url, received } = await serve((response, _, number) =>
+      json(response, 200, { data: number === 1 ? sent : { reset: true } }),
+    );
+    const ada = fan(url);
+    expect(await ada.requestKeyReset()).toEqual(sent);
+    const upload = { ...keys, auth: { type: "m.login.password", password: "secret" } };
+    await ada.resetKeys("271828", upload);
+    expect(received.map(({ path }) => path)).toEqual([
+      "/api/auth/matrix-keys/reset/initiate",
+      "/api/auth/matrix-keys/reset",
+    ]);
+    expect(JSON.parse(received[1]?.body ?? "")).toEqual({ code: "271828", ...keys });
+  });
+
+  test("retries with the same key while chat is unavailable", async () => {
+    const { url, received } = await serve((response, _, number) =>
+      number === 1
+        ? json(response, 503, { code: "chat_unavailable", message: "…" }, { "Retry-After": "0" })
+        : json(response, 200, { data: { reset: true } }),
+    );
+    await fan(url).resetKeys("271828", keys);
+    expect(new Set(received.map(({ headers }) => headers["idempotency-key"]))).toHaveLength(1);
+    expect(received).toHaveLength(2);
+  });
+
+  test("wrong code keeps the session", async () => {
+    const { url } = await serve((response) => json(response, 401, { code: "invalid_code", message: "…" }));
+    const ada = fan(url);
+    expect((await errorOf(ada.resetKeys("000000", keys))).code).toBe("invalid_code");
+    expect(await ada.token()).toBe("md_1_x");
+  });
+});
+
 describe("errors", () => {
   test("contain all fields of the response", async () => {
     const { url } = await serve((response) =>

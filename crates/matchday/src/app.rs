@@ -38,6 +38,7 @@ use crate::{
         self,
         accounts::{service::Chat, work::ChatWork},
         filters::service::Filters,
+        keys::service::ChatKeys,
         membership_sync::service::MembershipSync,
         moderation::service::Moderation,
         removals::service::Removals,
@@ -96,6 +97,7 @@ pub struct Services {
     pub phone_moves: PhoneMoves,
     pub chat: Chat,
     pub chat_work: ChatWork,
+    pub chat_keys: ChatKeys,
     pub chat_view: ChatView,
     pub filters: Filters,
     pub membership_sync: MembershipSync,
@@ -163,12 +165,13 @@ impl App {
         };
         let web = web()?;
         let matrix = &config.matrix;
-        let homeserver = chat::accounts::service::homeserver(matrix, web.clone())?;
+        let server = chat::accounts::service::homeserver(matrix, web.clone())?;
+        let issuer = server.as_ref().map(|server| server.issuer.clone());
 
         let sessions = Sessions::new(&core, &config.sessions, matrix.homeserver_url.is_some());
         let sms = Sms::new(&core, &config.sms, config.http.public_url.as_ref())?;
         let codes = Codes::new(&core, &config.codes, &config.limits, &config.sms.countries, sms.clone());
-        let usernames = Usernames::new(&core, config.limits.network_names, matrix.bot.clone(), homeserver.clone());
+        let usernames = Usernames::new(&core, config.limits.network_names, matrix.bot.clone(), issuer);
         let coins = Coins::new(&core, &config.coins);
         let restricted_phones = RestrictedPhones::new(&config.codes.keys);
         let accounts = Accounts::new(
@@ -185,7 +188,7 @@ impl App {
             core.random.clone(),
             chat::accounts::service::BUDGET,
         );
-        let chat = Chat::new(&core, matrix, homeserver.as_ref(), sessions.clone(), accounts.clone(), budget);
+        let chat = Chat::new(&core, matrix, server.as_ref(), sessions.clone(), accounts.clone(), budget);
         let login = Login {
             db: core.db.clone(),
             codes: codes.clone(),
@@ -228,8 +231,10 @@ impl App {
             rooms: rooms.clone(),
             accounts: accounts.clone(),
             moderation: moderation.clone(),
+            sms: sms.clone(),
             clock: core.clock.clone(),
         };
+        let chat_keys = ChatKeys::new(&core, accounts.clone(), codes.clone(), chat.clone());
         let fixtures = Fixtures::new(&core, matches.clone(), Arc::new(rooms.clone()));
         let predictions = Predictions::new(&core, &matches, &config.predictions);
         let leaderboard_cache = LeaderboardCache::new(&core, redis.clone(), &config.redis).context("redis.url")?;
@@ -259,7 +264,7 @@ impl App {
             login.clone(),
             phone_moves.clone(),
             Arc::new(membership_sync.clone()),
-            homeserver,
+            server,
             matrix.server_name.clone(),
             streams.clone(),
         );
@@ -295,6 +300,7 @@ impl App {
             phone_moves,
             chat,
             chat_work,
+            chat_keys,
             chat_view,
             filters,
             membership_sync,
@@ -418,6 +424,7 @@ macro_rules! services {
 services! {
     accounts: Accounts,
     chat: Chat,
+    chat_keys: ChatKeys,
     checks: Checks,
     codes: Codes,
     coins: Coins,

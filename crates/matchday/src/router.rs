@@ -95,6 +95,7 @@ fn features() -> OpenApiRouter<App> {
         .merge(phone_moves::routes())
         .merge(account_deletion::routes())
         .merge(chat::accounts::routes())
+        .merge(chat::keys::routes())
         .merge(matches::routes())
         .merge(teams::routes())
         .merge(predictions::routes())

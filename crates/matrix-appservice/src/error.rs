@@ -55,6 +55,10 @@ pub enum Error {
     /// The user is suspended. The homeserver lets them read and leave, and refuses everything else.
     #[error("{0} is suspended")]
     Suspended(OwnedUserId),
+    /// The homeserver performs this only after the user authenticates interactively. Users of this service cannot: they
+    /// have no password.
+    #[error("the homeserver requires {0} to authenticate interactively")]
+    InteractiveAuthRequired(OwnedUserId),
     /// The room does not exist, or the acting user is not in it. The homeserver does not always distinguish the two.
     #[error("the room {0} does not exist or is not visible")]
     NoSuchRoom(OwnedRoomId),
@@ -118,6 +122,7 @@ impl Error {
             | Self::BreakerOpen { .. }
             | Self::WrongToken(_)
             | Self::NotAllowed { .. }
+            | Self::InteractiveAuthRequired(_)
             | Self::IncompleteRoom(_)
             | Self::RoomChanged(_)
             | Self::CannotReachUs { .. }

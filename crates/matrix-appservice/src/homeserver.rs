@@ -119,6 +119,8 @@ pub enum Purpose {
     Login,
     /// Requests of users about rooms: joining, leaving, sending messages.
     Rooms,
+    /// Keys that users upload. Some keys make Synapse fail, so a user could open this breaker on purpose.
+    Keys,
     /// Work that no user waits for.
     Background,
 }
@@ -128,7 +130,7 @@ pub(crate) struct Inner {
     http: Client,
     versions: SupportedVersions,
     /// One for each purpose.
-    breakers: [Breaker; 3],
+    breakers: [Breaker; 4],
 }
 
 impl fmt::Debug for Homeserver {
@@ -173,10 +175,11 @@ impl Homeserver {
     }
 
     pub(crate) fn breaker(&self) -> &Breaker {
-        let [login, rooms, background] = &self.inner.breakers;
+        let [login, rooms, keys, background] = &self.inner.breakers;
         match self.purpose {
             Purpose::Login => login,
             Purpose::Rooms => rooms,
+            Purpose::Keys => keys,
             Purpose::Background => background,
         }
     }

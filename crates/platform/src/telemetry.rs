@@ -320,6 +320,7 @@ fn describe(recorder: metrics_exporter_prometheus::PrometheusRecorder) {
 fn describe_chat() {
     metrics::describe_histogram!("matchday_chat_login_seconds", "Time to get chat credentials from the homeserver");
     metrics::describe_counter!("matchday_chat_logins_total", "Chat credentials requested, by outcome");
+    metrics::describe_counter!("matchday_chat_key_resets_total", "Chat keys replaced with a code, by outcome");
     metrics::describe_counter!("matchday_rooms_opened_total", "Chat rooms created and opened");
     metrics::describe_counter!("matchday_mirror_events_total", "Matrix events pushed by the homeserver, by outcome");
     metrics::describe_counter!("matchday_mirror_comparisons_total", "Rooms compared with the homeserver");

@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use web::ids::{RoomId, UserId};
 
+use crate::identity::sms::templates::Language;
+
 /// Subject of messages about a block that was created or lifted.
 pub const IGNORED: &str = "work.chat.ignored";
 /// Subject of invitations to decline, because the invited user has blocked the sender.
@@ -11,6 +13,8 @@ pub const UNWANTED: &str = "work.room.unwanted_invitation";
 
 /// Subject of mutes by filters.
 pub const MUTE: &str = "work.chat.mute";
+/// Subject of messages about chat keys that were replaced.
+pub const KEYS_REPLACED: &str = "work.chat.keys_replaced";
 
 /// A user blocked another user or lifted the block.
 #[derive(Debug, Serialize, Deserialize)]
@@ -38,4 +42,11 @@ pub struct Mute {
     pub until: OffsetDateTime,
     /// Filter that matched.
     pub reason: String,
+}
+
+/// The chat keys of a user were replaced. The worker notifies the user by text message.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct KeysReplaced {
+    pub user_id: UserId,
+    pub language: Language,
 }

@@ -1,8 +1,10 @@
-//! Chat on a Matrix homeserver: accounts, rooms, membership sync, moderation, reports and the view for spectators.
+//! Chat on a Matrix homeserver: accounts, keys, rooms, membership sync, moderation, reports, filters and the view for
+//! spectators.
 
 pub mod accounts;
 mod blocks;
 pub mod filters;
+pub mod keys;
 pub(crate) mod members;
 pub mod membership_sync;
 pub mod messages;

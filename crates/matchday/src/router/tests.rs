@@ -387,6 +387,8 @@ fn openapi_lists_every_operation_and_its_errors() {
     POST /api/auth/login log_in 200 400 401 403 413 422 429 500 503
     POST /api/auth/logout log_out 200 401 403 409 422 429 500 503
     POST /api/auth/matrix-credentials get_matrix_credentials 200 401 403 409 422 429 500 503
+    POST /api/auth/matrix-keys/reset reset_matrix_keys 200 400 401 403 409 413 422 429 500 503
+    POST /api/auth/matrix-keys/reset/initiate initiate_key_reset 200 401 403 409 422 429 500 503
     DELETE /api/auth/me delete_me 200 400 401 403 409 413 422 429 500 503
     GET /api/auth/me get_me 200 401 403 429 500 503
     GET /api/auth/me/calibration get_calibration 200 401 403 429 500 503

@@ -5,6 +5,7 @@
 mod fake_server;
 mod faults;
 mod hostile_rooms;
+mod keys;
 mod members;
 mod messages;
 mod rooms;

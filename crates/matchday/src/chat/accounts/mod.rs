@@ -2,6 +2,8 @@
 //! credentials and deletes a user's devices when their sessions end.
 
 mod handlers;
+#[cfg(test)]
+mod issuer_tests;
 pub mod service;
 pub mod settings;
 mod store;

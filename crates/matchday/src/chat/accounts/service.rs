@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use futures_util::future::BoxFuture;
-use matrix_appservice::{Homeserver, OwnedServerName, Purpose, Registered, Settings};
+use matrix_appservice::{ChatServer, CredentialIssuer, Homeserver, OwnedServerName, Purpose, Registered, Settings};
 use platform::{
     Core,
     budget::{Bounds, Budget, Call, Share},
@@ -72,11 +72,11 @@ const RENEWALS: Limit = Limit { name: "chat_credentials", burst: 10, every: Dura
 /// Service for chat accounts and credentials.
 #[derive(Clone)]
 pub struct Chat {
-    /// For logins.
-    homeserver: Option<Homeserver>,
+    for_logins: Option<ChatServer>,
     for_rooms: Option<Homeserver>,
     for_joins: Option<Homeserver>,
-    for_background: Option<Homeserver>,
+    for_keys: Option<Homeserver>,
+    for_background: Option<ChatServer>,
     budget: Budget,
     shares: Arc<Shares>,
     public_url: Option<Url>,
@@ -137,8 +137,9 @@ impl From<sqlx::Error> for ChatError {
     }
 }
 
-/// Creates the client for the configured homeserver. Returns `None` if chat is disabled.
-pub fn homeserver(config: &Matrix, web: reqwest::Client) -> anyhow::Result<Option<Homeserver>> {
+/// Creates the client for the configured homeserver, which issues credentials with the login of the application service.
+/// Returns `None` if chat is disabled.
+pub fn homeserver(config: &Matrix, web: reqwest::Client) -> anyhow::Result<Option<ChatServer>> {
     let (Some(url), Some(name), Some(token)) = (&config.homeserver_url, &config.server_name, &config.as_token) else {
         return Ok(None);
     };
@@ -150,7 +151,7 @@ pub fn homeserver(config: &Matrix, web: reqwest::Client) -> anyhow::Result<Optio
         admin_token: config.admin_token.as_ref().map(|token| token.inner().clone()),
         ..Settings::new(url.clone(), name, token.inner().clone())
     };
-    Ok(Some(Homeserver::new(settings, web)))
+    Ok(Some(ChatServer::new(Homeserver::new(settings, web))))
 }
 
 impl ChatAccess for Chat {
@@ -169,16 +170,18 @@ impl Chat {
     pub fn new(
         core: &Core,
         config: &Matrix,
-        homeserver: Option<&Homeserver>,
+        server: Option<&ChatServer>,
         sessions: Sessions,
         accounts: Accounts,
         budget: Budget,
     ) -> Self {
-        let with = |purpose| homeserver.map(|homeserver| homeserver.for_purpose(purpose));
+        let with = |purpose| server.map(|server| server.for_purpose(purpose));
+        let for_rooms = with(Purpose::Rooms).map(|server| server.homeserver);
         Self {
-            homeserver: with(Purpose::Login),
-            for_rooms: with(Purpose::Rooms),
-            for_joins: with(Purpose::Rooms).map(|homeserver| homeserver.with_deadline(JOIN_DEADLINE)),
+            for_logins: with(Purpose::Login),
+            for_joins: for_rooms.as_ref().map(|homeserver| homeserver.with_deadline(JOIN_DEADLINE)),
+            for_rooms,
+            for_keys: with(Purpose::Keys).map(|server| server.homeserver),
             for_background: with(Purpose::Background),
             budget,
             shares: Arc::new(Shares::new()),
@@ -199,7 +202,17 @@ impl Chat {
 
     /// Returns the client for background work, or `None` if chat is disabled.
     pub fn homeserver(&self) -> Option<&Homeserver> {
+        self.for_background.as_ref().map(|server| &server.homeserver)
+    }
+
+    /// Returns the homeserver and the issuer of credentials for background work, or `None` if chat is disabled.
+    pub fn server(&self) -> Option<&ChatServer> {
         self.for_background.as_ref()
+    }
+
+    /// Returns the client for keys that users upload, or `None` if chat is disabled.
+    pub fn homeserver_for_keys(&self) -> Option<&Homeserver> {
+        self.for_keys.as_ref()
     }
 
     /// Returns the client for requests of users about rooms, or `None` if chat is disabled.
@@ -230,15 +243,15 @@ impl Chat {
 
     /// Returns the user's account, after creating its chat account if it has none yet.
     pub async fn account(&self, user: UserId) -> Result<Account, ChatError> {
-        let homeserver = self.homeserver.as_ref().ok_or(ChatError::None)?;
+        let server = self.for_logins.as_ref().ok_or(ChatError::None)?;
         let account = self.accounts.find(user).await?.ok_or(ChatError::SessionEnded)?;
         if !account.has_chat_account {
-            if homeserver.is_breaker_open() {
+            if server.issuer.is_breaker_open() {
                 return Err(ChatError::Unavailable);
             }
             let patience = self.patience / 2;
             let call = self.budget.take(&self.shares.logins, patience, patience).await.ok_or(ChatError::Busy)?;
-            let made = self.make_account(homeserver, &account).await;
+            let made = self.make_account(server, &account).await;
             call.finish(!made.as_ref().is_err_and(ChatError::means_outage)).await;
             made?;
         }
@@ -259,12 +272,12 @@ impl Chat {
 
     /// Creates new credentials for a session and revokes the previous ones.
     pub async fn renew(&self, account: &Account, session: SessionId) -> Result<Credentials, ChatError> {
-        let Some(homeserver) = &self.homeserver else { return Err(ChatError::None) };
+        let Some(server) = &self.for_logins else { return Err(ChatError::None) };
         if !self.may_have_device(account) {
             return Err(ChatError::Muted);
         }
         // Checked before any write, because apps retry often while chat is unavailable.
-        if homeserver.is_breaker_open() {
+        if server.issuer.is_breaker_open() {
             return Err(ChatError::Unavailable);
         }
         let device_id = self.sessions.renew_device(account.id, session).await?.ok_or(ChatError::SessionEnded)?;
@@ -293,12 +306,12 @@ impl Chat {
         device_id: &str,
         client: &str,
     ) -> Result<Credentials, ChatError> {
-        let Some(homeserver) = &self.homeserver else { return Err(ChatError::None) };
+        let Some(server) = &self.for_logins else { return Err(ChatError::None) };
         let began = std::time::Instant::now();
-        let outcome = self.create_device(homeserver, account, device_id, client).await;
+        let outcome = self.create_device(server, account, device_id, client).await;
         metrics::histogram!("matchday_chat_login_seconds").record(began.elapsed().as_secs_f64());
         let outcome = match outcome {
-            Ok(credentials) => self.settle(homeserver, account, session, device_id).await.map(|()| credentials),
+            Ok(credentials) => self.settle(&*server.issuer, account, session, device_id).await.map(|()| credentials),
             Err(error) => Err(error),
         };
         let label = match &outcome {
@@ -325,7 +338,7 @@ impl Chat {
     /// Logs in with a device within the time limit, and creates the chat account first if necessary.
     async fn create_device(
         &self,
-        homeserver: &Homeserver,
+        server: &ChatServer,
         account: &Account,
         device_id: &str,
         client: &str,
@@ -339,13 +352,13 @@ impl Chat {
         let call = self.budget.take(&self.shares.logins, left, LOGIN_PATIENCE).await.ok_or(ChatError::Busy)?;
         let attempt = async {
             if !account.has_chat_account {
-                self.make_account(homeserver, account).await?;
+                self.make_account(server, account).await?;
             }
-            match homeserver.log_in(name, device_id, shown).await {
+            match server.issuer.issue(name, device_id, shown).await {
                 // The homeserver was recreated and has lost the account.
                 Err(matrix_appservice::Error::NoSuchUser(_)) => {
-                    self.make_account(homeserver, account).await?;
-                    Ok(homeserver.log_in(name, device_id, shown).await?)
+                    self.make_account(server, account).await?;
+                    Ok(server.issuer.issue(name, device_id, shown).await?)
                 }
                 outcome => Ok(outcome?),
             }
@@ -358,13 +371,13 @@ impl Chat {
     /// Creates the chat account. An existing account is ours only if it has no devices: an earlier call then created it
     /// and lost the response, since no device is created before that response. An account with devices existed before
     /// this service, or belongs to a user that a restored database has lost.
-    pub(super) async fn make_account(&self, homeserver: &Homeserver, account: &Account) -> Result<(), ChatError> {
+    pub(super) async fn make_account(&self, server: &ChatServer, account: &Account) -> Result<(), ChatError> {
+        let ChatServer { homeserver, issuer } = server;
         let name = account.username.as_str();
         if homeserver.bot().is_ok_and(|bot| bot.localpart() == name) {
             return Err(ChatError::ForeignAccount);
         }
-        if homeserver.register(name).await? == Registered::AlreadyExists && !homeserver.devices(name).await?.is_empty()
-        {
+        if issuer.register(name).await? == Registered::AlreadyExists && !issuer.devices(name).await?.is_empty() {
             // A concurrent call may have created the account. It records that before it creates a device.
             let now = self.accounts.find(account.id).await?;
             let is_ours = now.is_some_and(|now| now.username == account.username && now.has_chat_account);
@@ -392,7 +405,7 @@ impl Chat {
     /// renamed in the meantime, the device would remain, so it is deleted.
     async fn settle(
         &self,
-        homeserver: &Homeserver,
+        issuer: &dyn CredentialIssuer,
         account: &Account,
         session: SessionId,
         device_id: &str,
@@ -403,7 +416,7 @@ impl Chat {
             DeviceState::SessionEnded => ChatError::SessionEnded,
             DeviceState::Current | DeviceState::Replaced => ChatError::Replaced,
         };
-        homeserver.delete_device(account.username.as_str(), device_id).await?;
+        issuer.revoke(account.username.as_str(), device_id).await?;
         Err(verdict)
     }
 }

@@ -355,8 +355,8 @@ async fn concurrently_created_chat_account_is_accepted() {
         // Account as a worker read it before the login created the chat account and a device.
         let mut account = app.app.accounts.find(user.id).await.expect("read").expect("an account");
         account.has_chat_account = false;
-        let homeserver = app.app.chat.homeserver().expect("a homeserver");
-        app.app.chat.make_account(homeserver, &account).await.expect("ours");
+        let server = app.app.chat.server().expect("a homeserver");
+        app.app.chat.make_account(server, &account).await.expect("ours");
     })
     .await;
 }

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use matrix_appservice::{Error as MatrixError, Homeserver};
+use matrix_appservice::{ChatServer, Error as MatrixError, Homeserver};
 use platform::{
     clock::Clock,
     stream::{Delivery, Failure, Stream, WorkSpec},
@@ -18,7 +18,7 @@ use super::{
 use crate::{
     chat::{
         blocks,
-        messages::{IGNORED, Ignored, MUTE, Mute},
+        messages::{IGNORED, Ignored, KEYS_REPLACED, KeysReplaced, MUTE, Mute},
         moderation::service::{Moderation, ModerationError},
         planned_removals::SERVICE,
         rooms::service::{RoomError, Rooms},
@@ -30,6 +30,7 @@ use crate::{
         },
         operators::Operator,
         sessions::service::{DEVICE_ENDED, DeviceEnded},
+        sms::service::{DispatchError, Sms},
     },
 };
 
@@ -41,6 +42,7 @@ pub struct ChatWork {
     pub accounts: Accounts,
     pub moderation: Moderation,
     pub clock: Arc<dyn Clock>,
+    pub sms: Sms,
 }
 
 impl ChatWork {
@@ -60,30 +62,32 @@ impl ChatWork {
             return self.mute(&read(&delivery)?).await;
         }
         // Without a homeserver, chat is disabled.
-        let Some(homeserver) = self.chat.homeserver() else { return Ok(()) };
+        let Some(server) = self.chat.server() else { return Ok(()) };
+        let homeserver = &server.homeserver;
         match delivery.subject.as_str() {
             DEVICE_ENDED => {
                 let ended: DeviceEnded = read(&delivery)?;
                 let Some(account) = self.account(ended.user_id).await? else { return Ok(()) };
-                homeserver.delete_device(account.username.as_str(), &ended.device_id).await.map_err(failure)
+                server.issuer.revoke(account.username.as_str(), &ended.device_id).await.map_err(failure)
             }
-            RENAMED => self.rename(homeserver, &read(&delivery)?).await,
+            RENAMED => self.rename(server, &read(&delivery)?).await,
             NAME_CHANGED => {
                 let changed: NameChanged = read(&delivery)?;
-                self.show_name(homeserver, changed.user_id).await
+                self.show_name(server, changed.user_id).await
             }
             RESTRICTED => {
                 let restricted: Restricted = read(&delivery)?;
-                self.restrict(homeserver, restricted.user_id).await
+                self.restrict(server, restricted.user_id).await
             }
             IGNORED => self.ignore(homeserver, &read(&delivery)?).await,
+            KEYS_REPLACED => self.send_keys_notice(&read(&delivery)?).await,
             other => Err(Failure::GiveUp(anyhow::anyhow!("unknown subject {other}"))),
         }
     }
 
     /// Moves a user to a chat account with the new username: creates it, joins it to the user's rooms, and deactivates
     /// the old account.
-    async fn rename(&self, homeserver: &Homeserver, renamed: &Renamed) -> Result<(), Failure> {
+    async fn rename(&self, server: &ChatServer, renamed: &Renamed) -> Result<(), Failure> {
         // Create the new account first. If that is impossible, the old account must still be deactivated.
         match self.chat.account(renamed.user_id).await {
             Ok(account) => {
@@ -92,12 +96,12 @@ impl ChatWork {
                 if account.banned_at.is_none() {
                     if account.muted_at.is_some() {
                         // A suspended user cannot join rooms.
-                        self.suspend(homeserver, account.username.as_str(), false).await?;
+                        self.suspend(server, account.username.as_str(), false).await?;
                     }
                     followed = self.rooms.follow(renamed.user_id, &renamed.from).await;
                 }
                 if account.is_silenced() {
-                    self.restrict(homeserver, renamed.user_id).await?;
+                    self.restrict(server, renamed.user_id).await?;
                 }
                 followed.map_err(room_failure)?;
             }
@@ -109,20 +113,20 @@ impl ChatWork {
             store::blocks_around(&mut connection, renamed.user_id).await.map_err(Failure::retry)?
         };
         for (user_id, other_id) in around {
-            self.ignore(homeserver, &Ignored { user_id, other_id }).await?;
+            self.ignore(&server.homeserver, &Ignored { user_id, other_id }).await?;
         }
-        homeserver.deactivate(renamed.from.as_str(), false).await.map_err(failure)?;
-        self.show_name(homeserver, renamed.user_id).await
+        server.issuer.deactivate(renamed.from.as_str(), false).await.map_err(failure)?;
+        self.show_name(server, renamed.user_id).await
     }
 
     /// Sets the display name in chat to the user's name, or to the username if there is none.
-    async fn show_name(&self, homeserver: &Homeserver, user: UserId) -> Result<(), Failure> {
+    async fn show_name(&self, server: &ChatServer, user: UserId) -> Result<(), Failure> {
         let Some(account) = self.account(user).await? else { return Ok(()) };
         if !account.has_chat_account {
-            self.chat.make_account(homeserver, &account).await.map_err(chat_failure)?;
+            self.chat.make_account(server, &account).await.map_err(chat_failure)?;
         }
         let shown = account.name.as_deref().unwrap_or(account.username.as_str());
-        match homeserver.set_display_name(account.username.as_str(), shown).await {
+        match server.homeserver.set_display_name(account.username.as_str(), shown).await {
             // The name is set again when the suspension ends.
             Ok(()) | Err(MatrixError::Suspended(_)) => Ok(()),
             Err(error) => Err(failure(error)),
@@ -149,29 +153,30 @@ impl ChatWork {
 
     /// Applies a user's restrictions to their chat account. It reads the current restrictions, so the result is correct
     /// for any order of messages.
-    async fn restrict(&self, homeserver: &Homeserver, user: UserId) -> Result<(), Failure> {
+    async fn restrict(&self, server: &ChatServer, user: UserId) -> Result<(), Failure> {
         let mut tx = platform::database::begin(&self.db).await.map_err(Failure::retry)?;
         store::lock_user(&mut tx, user).await.map_err(Failure::retry)?;
         let Some(account) = self.account(user).await?.filter(|account| account.has_chat_account) else { return Ok(()) };
         // Suspend first; otherwise the user could rejoin a room during the removal. If suspending fails, for example
         // because the admin token lost its rights, the user must still be removed from the rooms.
-        let suspended = self.suspend(homeserver, account.username.as_str(), account.is_silenced()).await;
+        let suspended = self.suspend(server, account.username.as_str(), account.is_silenced()).await;
         if account.banned_at.is_some() {
             self.rooms.expel(user, "suspended").await.map_err(room_failure)?;
         }
         suspended?;
         if !account.is_silenced() {
-            self.show_name(homeserver, user).await?;
+            self.show_name(server, user).await?;
         }
         tx.commit().await.map_err(Failure::retry)
     }
 
-    async fn suspend(&self, homeserver: &Homeserver, name: &str, suspended: bool) -> Result<(), Failure> {
+    async fn suspend(&self, server: &ChatServer, name: &str, suspended: bool) -> Result<(), Failure> {
+        let ChatServer { homeserver, issuer } = server;
         match homeserver.set_suspended(name, suspended).await {
             // Without an admin token, users cannot be suspended. A user without devices cannot write either.
             Err(MatrixError::NoAdmin) if suspended => {
-                for device in homeserver.devices(name).await.map_err(failure)? {
-                    homeserver.delete_device(name, device.as_str()).await.map_err(failure)?;
+                for device in issuer.devices(name).await.map_err(failure)? {
+                    issuer.revoke(name, device.as_str()).await.map_err(failure)?;
                 }
                 Ok(())
             }
@@ -194,6 +199,18 @@ impl ChatWork {
         let other = homeserver.user_id(other.username.as_str()).map_err(failure)?;
         homeserver.set_ignored(account.username.as_str(), &other, is_ignored).await.map_err(failure)?;
         tx.commit().await.map_err(Failure::retry)
+    }
+
+    /// Tells the user by text message that their chat keys were replaced.
+    async fn send_keys_notice(&self, replaced: &KeysReplaced) -> Result<(), Failure> {
+        let account = self.account(replaced.user_id).await?;
+        let Some(phone) = account.and_then(|account| account.phone) else { return Ok(()) };
+        match self.sms.send_keys_notice(&phone, replaced.language).await {
+            // A second message would look like a second reset.
+            Ok(()) | Err(DispatchError::MaybeSent) => Ok(()),
+            Err(error @ DispatchError::NotSent) => Err(Failure::retry(error)),
+            Err(error @ DispatchError::Number) => Err(Failure::GiveUp(error.into())),
+        }
     }
 
     async fn account(&self, user: UserId) -> Result<Option<Account>, Failure> {

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use matrix_appservice::{Error as MatrixError, Homeserver, OwnedRoomId, Redaction};
+use matrix_appservice::{ChatServer, Error as MatrixError, Homeserver, OwnedRoomId, Redaction};
 use platform::{
     Core,
     clock::Clock,
@@ -85,7 +85,7 @@ struct Inner {
     login: Login,
     phones: PhoneMoves,
     memberships: Arc<dyn Memberships>,
-    homeserver: Option<Homeserver>,
+    server: Option<ChatServer>,
     limiter: RateLimiter,
     /// Server name of the homeserver, part of Matrix ids.
     server_name: Option<String>,
@@ -153,7 +153,7 @@ impl AccountDeletion {
         login: Login,
         phones: PhoneMoves,
         memberships: Arc<dyn Memberships>,
-        homeserver: Option<Homeserver>,
+        server: Option<ChatServer>,
         server_name: Option<String>,
         streams: Streams,
     ) -> Self {
@@ -164,7 +164,7 @@ impl AccountDeletion {
                 login,
                 phones,
                 memberships,
-                homeserver,
+                server,
                 limiter,
                 server_name,
                 clock,
@@ -265,14 +265,14 @@ impl AccountDeletion {
     /// Removes all chat devices of these usernames, which invalidates their access tokens. The application service is
     /// allowed to do this without an admin token.
     async fn end_devices(&self, names: &[String]) -> Result<(), MatrixError> {
-        let Some(homeserver) = &self.inner.homeserver else { return Ok(()) };
+        let Some(ChatServer { issuer, .. }) = &self.inner.server else { return Ok(()) };
         for name in names {
-            let devices = match homeserver.devices(name).await {
+            let devices = match issuer.devices(name).await {
                 Err(MatrixError::NoSuchUser(_) | MatrixError::Deactivated(_)) => Vec::new(),
                 outcome => outcome?,
             };
             for device in devices {
-                homeserver.delete_device(name, device.as_str()).await?;
+                issuer.revoke(name, device.as_str()).await?;
             }
         }
         Ok(())
@@ -309,7 +309,7 @@ impl AccountDeletion {
     ) -> Result<Person, DeletionError> {
         let names = store::names(connection, user).await?;
         let login = phone.map(|phone| Subject::Login(phone.clone()));
-        let subjects = login.into_iter().chain([Subject::Verification(user), Subject::Departure(user)]);
+        let subjects = login.into_iter().chain(Subject::of_account(user));
         Ok(Person {
             user,
             phone: phone.map(|phone| phone.as_str().to_owned()),
@@ -347,16 +347,15 @@ impl AccountDeletion {
 
     async fn finish(&self, due: &Due) -> Result<(), FinishError> {
         let inner = &*self.inner;
-        let erased = match &inner.homeserver {
-            Some(homeserver) => self.erase(homeserver, due).await,
+        let erased = match &inner.server {
+            Some(server) => self.erase(server, due).await,
             None => Ok(()),
         };
         // Runs even if the homeserver failed, because rows that requests wrote during the deletion must not remain.
         inner.memberships.forget(due.user_id).await?;
         let mut tx = platform::database::begin(&inner.login.db).await?;
         let matrix_ids = self.matrix_ids(&due.chat_names);
-        let subjects = [Subject::Verification(due.user_id), Subject::Departure(due.user_id)];
-        let subjects = subjects.iter().map(Subject::key).collect();
+        let subjects = Subject::of_account(due.user_id).iter().map(Subject::key).collect();
         let person = Person { user: due.user_id, phone: None, subjects, matrix_ids };
         store::raise_statement_timeout(&mut tx).await?;
         for table in TABLES {
@@ -372,7 +371,8 @@ impl AccountDeletion {
 
     /// Redacts the user's chat messages, deletes their uploads and deactivates their chat accounts. Idempotent. A
     /// failed redaction does not prevent the deactivation: it is retried later, in the rooms stored with the deletion.
-    async fn erase(&self, homeserver: &Homeserver, due: &Due) -> Result<(), FinishError> {
+    async fn erase(&self, server: &ChatServer, due: &Due) -> Result<(), FinishError> {
+        let ChatServer { homeserver, issuer } = server;
         let mut joined = Vec::new();
         for name in &due.chat_names {
             match homeserver.joined_rooms(name).await {
@@ -385,7 +385,7 @@ impl AccountDeletion {
         let mut outcome = Ok(());
         for name in &due.chat_names {
             let redacted = redact(homeserver, name, &rooms).await;
-            homeserver.deactivate(name, true).await?;
+            issuer.deactivate(name, true).await?;
             outcome = outcome.and(redacted);
         }
         outcome

@@ -169,15 +169,23 @@ pub enum Subject {
     Verification(UserId),
     /// Confirms the deletion of this user's account.
     Departure(UserId),
+    /// Confirms that this user's chat keys are replaced.
+    KeyReset(UserId),
 }
 
 impl Subject {
+    /// All subjects of a user that do not depend on a phone.
+    pub(crate) fn of_account(user: UserId) -> [Self; 3] {
+        [Self::Verification(user), Self::Departure(user), Self::KeyReset(user)]
+    }
+
     /// Value of the `subject` column.
     pub(crate) fn key(&self) -> String {
         match self {
             Self::Login(phone) => format!("login:{}", phone.as_str()),
             Self::Verification(user) => format!("verify:{user}"),
             Self::Departure(user) => format!("leave:{user}"),
+            Self::KeyReset(user) => format!("keys:{user}"),
         }
     }
 
@@ -186,6 +194,7 @@ impl Subject {
             Self::Login(_) => "login",
             Self::Verification(_) => "verification",
             Self::Departure(_) => "departure",
+            Self::KeyReset(_) => "key_reset",
         }
     }
 }
@@ -317,11 +326,17 @@ mod tests {
     fn code_is_bound_to_subject_phone_and_nonce() {
         let keys = keyring(&key(1, 7));
         let (ada, bob) = (phone("+14155550100"), phone("+14155550101"));
-        let (login, verification) = (Subject::Login(ada.clone()), Subject::Verification(UserId(4)));
+        let login = Subject::Login(ada.clone());
         let stored = keys.seal(&login, &ada, &code("123456"), [1; 16]).expect("sealed");
         assert!(keys.opens(&stored, &login, &ada, &code("123456")));
         assert!(!keys.opens(&stored, &login, &ada, &code("123457")));
-        assert!(!keys.opens(&stored, &verification, &ada, &code("123456")), "another purpose");
+        let others = [Subject::Verification, Subject::Departure, Subject::KeyReset].map(|purpose| purpose(UserId(4)));
+        for (n, other) in others.iter().enumerate() {
+            assert!(!keys.opens(&stored, other, &ada, &code("123456")), "another purpose");
+            let stored = keys.seal(other, &ada, &code("123456"), [1; 16]).expect("sealed");
+            assert!(!keys.opens(&stored, &login, &ada, &code("123456")), "another purpose");
+            assert!(!keys.opens(&stored, &others[(n + 1) % 3], &ada, &code("123456")), "another purpose");
+        }
         assert!(!keys.opens(&stored, &Subject::Login(bob.clone()), &ada, &code("123456")));
         assert!(!keys.opens(&stored, &login, &bob, &code("123456")));
         assert!(!keys.opens(&Stored { nonce: [2; 16], ..stored }, &login, &ada, &code("123456")));

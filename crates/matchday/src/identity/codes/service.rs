@@ -105,6 +105,12 @@ pub struct CorrectCode {
     own: bool,
 }
 
+/// A code that was consumed for an action outside the database. If the action has no effect, [`Codes::restore`] makes the
+/// code valid again. After a crash in between, the code stays consumed.
+#[derive(Debug)]
+#[must_use = "restore the code if the action had no effect"]
+pub struct ClaimedCode(CorrectCode);
+
 /// A phone that was verified by consuming a code.
 #[derive(Debug)]
 pub struct Verified {
@@ -358,6 +364,21 @@ impl Codes {
         // home.
         let place = if right.own { used.place } else { Vec::new() };
         Ok(Some(Verified { phone: used.phone, place }))
+    }
+
+    /// Consumes a correct code before an action outside the database, such as a call to the homeserver. Of concurrent
+    /// requests with one code, one gets the claim. Returns `None` if the code was consumed before.
+    pub async fn claim(&self, right: CorrectCode, subject: &Subject) -> sqlx::Result<Option<ClaimedCode>> {
+        let mut tx = database::begin(&self.inner.db).await?;
+        let consumed = self.consume_in(&mut tx, right, subject).await?;
+        tx.commit().await?;
+        Ok(consumed.map(|_| ClaimedCode(right)))
+    }
+
+    /// Makes a claimed code valid again, because the action it authorised had no effect. Its expiry stays the same. The
+    /// guess is refunded, so the user can enter the code again.
+    pub async fn restore(&self, ClaimedCode(right): ClaimedCode) -> sqlx::Result<()> {
+        store::restore(&self.inner.db, right.id, right.own).await
     }
 
     /// Records that a phone has verified, in the same transaction as [`Self::consume_in`]. The caller must already hold

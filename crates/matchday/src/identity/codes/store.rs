@@ -245,6 +245,20 @@ pub(super) async fn consume(
     .await
 }
 
+/// Makes a consumed code valid again until it expires, and refunds its guess.
+pub(super) async fn restore(executor: impl PgExecutor<'_>, id: CodeId, own: bool) -> sqlx::Result<()> {
+    sqlx::query!(
+        "update codes set consumed_at = null, own_guesses = greatest(own_guesses - $2::bool::int, 0),
+                          other_guesses = greatest(other_guesses - (not $2)::int, 0)
+         where id = $1",
+        id.0,
+        own,
+    )
+    .execute(executor)
+    .await?;
+    Ok(())
+}
+
 pub(super) async fn add_failure(
     executor: impl PgExecutor<'_>,
     subject: &str,

@@ -16,7 +16,7 @@ use super::{
     registry::{self, Registration, Setup},
     settings::Settings,
     store::{self, Entry},
-    templates::{AppHash, AppName, Language, LastLine, WebDomain, render, render_move_notice},
+    templates::{AppHash, AppName, Language, LastLine, WebDomain, render, render_keys_notice, render_move_notice},
 };
 use crate::identity::{
     codes::{Code, CodeId},
@@ -157,6 +157,15 @@ impl Sms {
         let created_at = self.inner.clock.now();
         let (code_id, notice) = (CodeId(0), Some(text.as_str()));
         let draft = Draft { code_id, code: None, text: &text, notice, created_at, expires_at };
+        self.dispatch(phone, &draft).await
+    }
+
+    /// Notifies a user that the keys of their chat account were replaced.
+    pub async fn send_keys_notice(&self, phone: &Phone, language: Language) -> Result<(), DispatchError> {
+        let text = render_keys_notice(language, &self.inner.texts.app_name);
+        let now = self.inner.clock.now();
+        let (code_id, notice) = (CodeId(0), Some(text.as_str()));
+        let draft = Draft { code_id, code: None, text: &text, notice, created_at: now, expires_at: now };
         self.dispatch(phone, &draft).await
     }
 

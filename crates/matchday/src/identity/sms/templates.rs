@@ -255,6 +255,28 @@ pub fn render_move_notice(language: Language, app: &AppName, undo: &str, hours: 
     }
 }
 
+/// Renders the notice that the chat keys of an account were replaced.
+pub fn render_keys_notice(language: Language, app: &AppName) -> String {
+    let app = &app.0;
+    match language {
+        Language::English => {
+            format!("Your {app} chat keys were replaced. Not you? Log in and end all other sessions.")
+        }
+        Language::Spanish => {
+            format!(
+                "Se han cambiado las claves de tu chat de {app}. ¿No has sido tú? Entra y cierra las otras sesiones."
+            )
+        }
+        // A space replaces the zero-width non-joiner in the plural, because old phones show it as a box.
+        Language::Persian => {
+            format!("کلیدهای گفتگوی {app} شما عوض شد. کار شما نبود؟ وارد شوید و نشست های دیگر را ببندید.")
+        }
+        Language::Portuguese => {
+            format!("As chaves do seu chat {app} foram trocadas. Não foi você? Entre e termine as outras sessões.")
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -292,6 +314,20 @@ mod tests {
         );
         let persian = render(Language::Persian, &name("Matchday"), CODE, 5, LastLine::None);
         assert_eq!(persian, "123456 کد ورود Matchday است؛ 5 دقیقه معتبر. به کسی ندهید.");
+    }
+
+    #[test]
+    fn keys_notice_names_app_without_digits() {
+        let mut texts = std::collections::BTreeSet::new();
+        for language in Language::ALL {
+            let text = render_keys_notice(language, &name("Matchday"));
+            // Digits would look like a code.
+            assert!(text.contains("Matchday") && !text.contains(|character: char| character.is_numeric()), "{text}");
+            assert!(!text.contains(|character: char| ('\u{2000}'..='\u{206f}').contains(&character)), "{text}");
+            texts.insert(text);
+        }
+        assert_eq!(texts.len(), Language::ALL.len());
+        assert!(is_one_message(&render_keys_notice(Language::English, &name("Matchday"))));
     }
 
     #[test]

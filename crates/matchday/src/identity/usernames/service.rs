@@ -3,7 +3,7 @@
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
-use matrix_appservice::{Error as MatrixError, Homeserver};
+use matrix_appservice::{CredentialIssuer, Error as MatrixError};
 use platform::{
     Core,
     clock::Clock,
@@ -30,7 +30,7 @@ pub struct Usernames {
     requests: Limit,
     /// Username of the service's bot in chat.
     bot: String,
-    homeserver: Option<Homeserver>,
+    issuer: Option<Arc<dyn CredentialIssuer>>,
     clock: Arc<dyn Clock>,
     random: Arc<dyn Random>,
 }
@@ -51,12 +51,12 @@ pub enum Availability {
 }
 
 impl Usernames {
-    pub fn new(core: &Core, network_names: u32, bot: String, homeserver: Option<Homeserver>) -> Self {
+    pub fn new(core: &Core, network_names: u32, bot: String, issuer: Option<Arc<dyn CredentialIssuer>>) -> Self {
         let Core { db, clock, random, limits: limiter, .. } = core.clone();
         let scale = core.env.leniency();
         let requests =
             Limit { name: "names", burst: network_names.saturating_mul(scale), every: Duration::from_secs(2) / scale };
-        Self { db, limiter, requests, bot, homeserver, clock, random }
+        Self { db, limiter, requests, bot, issuer, clock, random }
     }
 
     /// Checks whether a name is available, and suggests similar names if it is not.
@@ -111,10 +111,8 @@ impl Usernames {
     /// a restored database has lost it. An account without devices was created by a request of ours whose response was
     /// lost, so it does not count. While the homeserver is unavailable, no name counts as foreign.
     pub async fn is_foreign(&self, name: &Username) -> bool {
-        let Some(homeserver) = self.homeserver.as_ref().filter(|homeserver| !homeserver.is_breaker_open()) else {
-            return false;
-        };
-        match tokio::time::timeout(LOOKUP_TIMEOUT, homeserver.devices(name.as_str())).await {
+        let Some(issuer) = self.issuer.as_ref().filter(|issuer| !issuer.is_breaker_open()) else { return false };
+        match tokio::time::timeout(LOOKUP_TIMEOUT, issuer.devices(name.as_str())).await {
             Ok(Ok(devices)) => !devices.is_empty(),
             Ok(Err(MatrixError::Deactivated(_))) => true,
             Ok(Err(_)) | Err(_) => false,
