@@ -363,6 +363,47 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/auth/matrix-keys/reset/initiate": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Request the code that confirms a reset of the caller's chat keys
+         * @description For users who lost their recovery key. The code is sent to the account's phone and is valid only for the reset.
+         */
+        post: operations["initiate_key_reset"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/auth/matrix-keys/reset": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Replace the caller's chat keys
+         * @description The keys have the form of the Matrix request `POST /keys/device_signing/upload`. They replace the present cross-signing
+         *     keys: the caller's devices stay logged in and become unverified. The caller's phone receives a text message about it.
+         */
+        post: operations["reset_matrix_keys"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/auth/events/{event}": {
         parameters: {
             query?: never;
@@ -714,6 +755,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/contact": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get the contact for complaints about content
+         * @description Needs no token, so that people without an account can complain too.
+         */
+        get: operations["get_contact"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/auth/blocks": {
         parameters: {
             query?: never;
@@ -753,6 +814,116 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/auth/chat-rooms/{room}/moderators": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the moderators of a room, its creator first */
+        get: operations["list_moderators"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/auth/chat-rooms/{room}/moderators/{user}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Make a member a moderator of a room, as its creator
+         * @description Moderators remove messages, mute members and set slow mode. A moderator who leaves the room is dismissed.
+         */
+        put: operations["appoint_moderator"];
+        post?: never;
+        /** Dismiss a moderator of a room, as its creator. Moderators may dismiss themselves */
+        delete: operations["dismiss_moderator"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/auth/chat-rooms/{room}/slow-mode": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /** Limit how often each member may write in a room, as a moderator. Moderators are exempt */
+        put: operations["set_slow_mode"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/auth/chat-rooms/{room}/mutes/{user}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /** Mute a member in a room for a time, as a moderator */
+        put: operations["mute_member"];
+        post?: never;
+        /** End the mute of a user in a room, as a moderator */
+        delete: operations["unmute_member"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/auth/chat-rooms/{room}/messages/{event_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Remove a message, as its sender, as a moderator of the room or as its creator
+         * @description Also works in encrypted rooms. Removing a removed message changes nothing.
+         */
+        delete: operations["remove_message"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/auth/removed-messages": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the caller's messages that were removed by others, latest first */
+        get: operations["list_removed_messages"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/auth/chat-rooms/{room}/reports": {
         parameters: {
             query?: never;
@@ -769,6 +940,26 @@ export interface paths {
          *     nothing.
          */
         post: operations["report_message"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/auth/reports": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the caller's reports, newest first
+         * @description Closed reports are deleted after `reports.kept_for`, by default a year.
+         */
+        get: operations["list_own_reports"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -1180,6 +1371,12 @@ export interface components {
              * @example 2026-11-20T15:21:07Z
              */
             last_activity: string;
+            /**
+             * Format: int32
+             * @description Seconds that a member must wait between two messages; 0 if the room is not in slow mode.
+             * @example 0
+             */
+            slow_mode: number;
         };
         /** @description Statistics about the members of a room. All stands of a match are counted together. */
         ChatRoomMemberStats: {
@@ -1359,8 +1556,48 @@ export interface components {
              */
             code: string;
         };
+        Contact: {
+            /**
+             * @description Email address or URL for complaints about content.
+             * @example safety@example.org
+             */
+            moderation: string;
+        };
+        ContactResponse: {
+            data: components["schemas"]["Contact"];
+        };
         CredentialsData: {
             matrix_credentials: components["schemas"]["MatrixCredentials"];
+        };
+        /** @description A cross-signing key of the Matrix specification. It contains no private key. */
+        CrossSigningKey: {
+            /**
+             * @description The caller's Matrix id.
+             * @example @ada_obi:example.org
+             */
+            user_id: string;
+            /**
+             * @description Exactly one of `master`, `self_signing` and `user_signing`.
+             * @example [
+             *       "master"
+             *     ]
+             */
+            usage: string[];
+            /**
+             * @description Exactly one public key, by its id `ed25519:` and the public key in unpadded base64.
+             * @example {
+             *       "ed25519:nqOvzeuGWT/sRx3h7+MHoInYj3Uk2LD/unI9kDYcHwk": "nqOvzeuGWT/sRx3h7+MHoInYj3Uk2LD/unI9kDYcHwk"
+             *     }
+             */
+            keys: {
+                [key: string]: string;
+            };
+            /** @description Signatures by user id and key id. The homeserver requires a signature of the master key on the other two keys. */
+            signatures?: {
+                [key: string]: {
+                    [key: string]: string;
+                };
+            } | null;
         };
         DailyCoinClaim: {
             /**
@@ -1565,6 +1802,29 @@ export interface components {
             message: string;
             data: components["schemas"]["RoomMembership"];
         };
+        KeyReset: {
+            /**
+             * @description Code that was sent for the reset.
+             * @example 271828
+             */
+            code: string;
+            /** @description Key with the usage `master`. */
+            master_key: components["schemas"]["CrossSigningKey"];
+            /** @description Key with the usage `self_signing`, signed by the master key. */
+            self_signing_key: components["schemas"]["CrossSigningKey"];
+            /** @description Key with the usage `user_signing`, signed by the master key. */
+            user_signing_key: components["schemas"]["CrossSigningKey"];
+        };
+        KeyResetBegun: {
+            /** @example A code was sent. Use it to reset your chat keys. */
+            message: string;
+            data: components["schemas"]["PendingKeyReset"];
+        };
+        KeysReset: {
+            /** @example Chat keys replaced. Verify your other devices again. */
+            message: string;
+            data: components["schemas"]["ReplacedKeys"];
+        };
         Leaderboard: {
             data: components["schemas"]["LeaderboardData"];
             meta: components["schemas"]["LeaderboardMeta"];
@@ -1733,15 +1993,35 @@ export interface components {
              */
             points: number;
         };
+        MessageRemoval: {
+            /**
+             * @description Shown in the room and to the sender.
+             * @example Insults
+             */
+            reason?: string | null;
+        };
+        MessageRemoved: {
+            /** @example Message removed. */
+            message: string;
+            data: components["schemas"]["RemovedChatMessage"];
+        };
         MessageSent: {
             /** @example Message sent. */
             message: string;
             data: components["schemas"]["SentChatMessage"];
         };
+        ModeratorList: {
+            data: components["schemas"]["RoomModerator"][];
+        };
         MoveUndone: {
             /** @example Your account is back on this number, and all sessions were ended. Log in again. */
             message: string;
             data: components["schemas"]["UndonePhoneMove"];
+        };
+        Muted: {
+            /** @example The user is muted in this room. */
+            message: string;
+            data: components["schemas"]["RoomMute"];
         };
         MyTeams: {
             primary: components["schemas"]["FavouriteTeam"] | null;
@@ -1770,6 +2050,23 @@ export interface components {
              * @default false
              */
             is_private?: boolean | null;
+        };
+        NewRoomMute: {
+            /**
+             * Format: int64
+             * @example 600
+             */
+            seconds: number;
+            /** @example Spam */
+            reason?: string | null;
+        };
+        NewSlowMode: {
+            /**
+             * Format: int32
+             * @description Shortest time between two messages of a member; 0 turns slow mode off.
+             * @example 30
+             */
+            seconds: number;
         };
         /** @description Push subscription as a browser provides it (`PushSubscription.toJSON()`). */
         NewSubscription: {
@@ -1850,6 +2147,46 @@ export interface components {
              */
             next_cursor: string | null;
         };
+        /** @description A report by the caller. */
+        OwnReport: {
+            /**
+             * Format: int64
+             * @example 17
+             */
+            id: number;
+            /**
+             * @description Matrix id of the room.
+             * @example !OGEhHVWSdvArJzumhm:matchday.localhost
+             */
+            room_id: string | null;
+            /**
+             * @description The homeserver's id of the message.
+             * @example $Rqnc-F-dvnEYJTyHq_iKxU2bZ1CI92-kuZq3a5lr5Zg
+             */
+            event_id: string;
+            /** @example Insults */
+            reason: string;
+            /**
+             * Format: date-time
+             * @example 2026-11-20T15:00:00Z
+             */
+            created_at: string;
+            status: components["schemas"]["ReportStatus"];
+            /**
+             * Format: date-time
+             * @example 2026-11-20T15:20:00Z
+             */
+            closed_at: string | null;
+            /**
+             * @description Text of a moderator to the caller. Null while the report is open, and if the moderator wrote none.
+             * @example Thank you. We removed the message.
+             */
+            answer: string | null;
+        };
+        OwnReportList: {
+            data: components["schemas"]["OwnReport"][];
+            meta: components["schemas"]["PageMeta"];
+        };
         /**
          * @description Position of a page in its list.
          * @example {
@@ -1882,6 +2219,22 @@ export interface components {
             total: number;
         };
         PendingDeletion: {
+            /**
+             * Format: int64
+             * @description Validity of the code in seconds.
+             * @example 300
+             */
+            expires_in: number;
+            /** @example +14155550100 */
+            phone: string;
+            /**
+             * @description `codes_limited` while a limit shared by many callers is exhausted: the code may not arrive. `Retry-After` gives
+             *     the time to wait before the next request.
+             * @example codes_limited
+             */
+            notice?: string;
+        };
+        PendingKeyReset: {
             /**
              * Format: int64
              * @description Validity of the code in seconds.
@@ -2210,10 +2563,45 @@ export interface components {
                 [key: string]: string;
             };
         };
+        RemovedChatMessage: {
+            /** @example !auQboWavgiRMaylzYl:example.org */
+            room_id: string;
+            /** @example $Rqnc-F-dvnEYJTyHq_iKxU2bZ1CI92-kuZq3a5lr5Zg */
+            event_id: string;
+            removed: boolean;
+        };
+        RemovedList: {
+            data: components["schemas"]["RemovedMessageNotice"][];
+            meta: components["schemas"]["PageMeta"];
+        };
+        /** @description A message of the caller that was removed. */
+        RemovedMessageNotice: {
+            /** @example !auQboWavgiRMaylzYl:example.org */
+            room_id: string;
+            /** @example $Rqnc-F-dvnEYJTyHq_iKxU2bZ1CI92-kuZq3a5lr5Zg */
+            event_id: string;
+            /**
+             * @description `moderator`, `operator`, `filter`, `classifier` or `slow_mode`.
+             * @example moderator
+             */
+            source: string;
+            /** @example Insults */
+            reason: string;
+            /**
+             * Format: date-time
+             * @example 2026-11-20T15:21:07Z
+             */
+            removed_at: string;
+        };
+        ReplacedKeys: {
+            reset: boolean;
+        };
         ReportAnswer: {
             /** @example Thank you. A moderator will review the message. */
             message: string;
         };
+        /** @enum {string} */
+        ReportStatus: "open" | "closed";
         ReportedMessage: {
             /**
              * @description The homeserver's id of the message.
@@ -2257,6 +2645,24 @@ export interface components {
             /** @example join */
             membership: string;
         };
+        RoomModerationDone: {
+            /** @example The user is a moderator of this room. */
+            message: string;
+        };
+        /** @description A moderator of a room. */
+        RoomModerator: {
+            id: components["schemas"]["UserId"];
+            /** @example swift_winger */
+            username: string;
+        };
+        RoomMute: {
+            user_id: components["schemas"]["UserId"];
+            /**
+             * Format: date-time
+             * @example 2026-11-20T15:31:07Z
+             */
+            until: string;
+        };
         /** @description One page of the predictions of a room's members. */
         RoomPredictionList: {
             data: components["schemas"]["ListedPrediction"][];
@@ -2289,6 +2695,13 @@ export interface components {
              * @example AAAAAAAAAGQ
              */
             next_cursor: string | null;
+        };
+        RoomSlowMode: {
+            /**
+             * Format: int32
+             * @example 30
+             */
+            seconds: number;
         };
         /** @description The account after the change. */
         SavedInfo: components["schemas"]["User"] & {
@@ -2363,6 +2776,11 @@ export interface components {
         SessionList: {
             data: components["schemas"]["Session"][];
             meta: components["schemas"]["PageMeta"];
+        };
+        SlowModeSet: {
+            /** @example Slow mode is on. */
+            message: string;
+            data: components["schemas"]["RoomSlowMode"];
         };
         SmsLog: {
             data: components["schemas"]["SmsLogEntry"][];
@@ -2473,6 +2891,12 @@ export interface components {
              * @example 100
              */
             replayed: number;
+            /**
+             * Format: int32
+             * @description Seconds that a member must wait between two messages; 0 if the room is not in slow mode.
+             * @example 0
+             */
+            slow_mode: number;
             /** @enum {string} */
             type: "ready";
         } | {
@@ -3828,6 +4252,140 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
+    initiate_key_reset: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description Unique key of this request, chosen by the client, like a UUID. A request that is sent again with the same key, path and body within 24 hours is not performed again: the response is the stored one, with `Idempotency-Replayed: true`. Responses with status 401, 403, 413, 429 or 5xx are not stored, nor are responses with credentials. The same key with another body is 422 `idempotency_key_reused`.
+                 * @example 8e03978e-40d5-43dd-bc93-6894a57f9324
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["KeyResetBegun"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Suspended"];
+            /** @description The account has no phone (`no_phone`), or the same request is still being processed */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            422: components["responses"]["Invalid"];
+            /** @description Too many codes; retry after the time in `Retry-After` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            500: components["responses"]["Internal"];
+            /** @description Chat is disabled, or the homeserver does not allow the reset (`not_configured`); or no code could be sent (`sms_unavailable`) */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    reset_matrix_keys: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description Unique key of this request, chosen by the client, like a UUID. A request that is sent again with the same key, path and body within 24 hours is not performed again: the response is the stored one, with `Idempotency-Replayed: true`. Responses with status 401, 403, 413, 429 or 5xx are not stored, nor are responses with credentials. The same key with another body is 422 `idempotency_key_reused`.
+                 * @example 8e03978e-40d5-43dd-bc93-6894a57f9324
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["KeyReset"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["KeysReset"];
+                };
+            };
+            400: components["responses"]["Malformed"];
+            /** @description The token is not valid, or the code is wrong, expired or used up (`invalid_code`) */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description The caller is muted (`muted`), and the homeserver refuses new keys until the mute ends */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description The account has no phone (`no_phone`), or the same request is still being processed */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            413: components["responses"]["TooLarge"];
+            422: components["responses"]["Invalid"];
+            /** @description Too many attempts; retry after the time in `Retry-After` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            500: components["responses"]["Internal"];
+            /** @description Chat is unavailable (`chat_unavailable`): the code stays valid, retry after `Retry-After` seconds; or chat is disabled, or the homeserver does not allow the reset (`not_configured`) */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
     get_event: {
         parameters: {
             query?: never;
@@ -4745,6 +5303,36 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
+    get_contact: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ContactResponse"];
+                };
+            };
+            /** @description The operator has set no contact */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
     list_blocks: {
         parameters: {
             query?: {
@@ -4893,6 +5481,502 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
+    list_moderators: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description The homeserver's id of the room, with or without percent-encoding.
+                 * @example !auQboWavgiRMaylzYl:example.org
+                 */
+                room: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ModeratorList"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            /** @description The room is private and the caller is not a member */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description The room does not exist */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    appoint_moderator: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description The homeserver's id of the room, with or without percent-encoding.
+                 * @example !auQboWavgiRMaylzYl:example.org
+                 */
+                room: string;
+                /**
+                 * @description Id or username
+                 * @example swift_winger
+                 */
+                user: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Also if the user is a moderator already */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RoomModerationDone"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            /** @description The caller did not create the room (`not_the_creator`), or may not read it */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description The room does not exist, or the user is not a member */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description The room has 20 moderators already (`too_many_moderators`) */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Too many requests; retry after `Retry-After` seconds */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    dismiss_moderator: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description The homeserver's id of the room, with or without percent-encoding.
+                 * @example !auQboWavgiRMaylzYl:example.org
+                 */
+                room: string;
+                /**
+                 * @description Id or username
+                 * @example swift_winger
+                 */
+                user: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Also if the user is not a moderator */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RoomModerationDone"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            /** @description The caller did not create the room (`not_the_creator`), or may not read it */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description The room or the user does not exist */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description The user is the creator of the room */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Too many requests; retry after `Retry-After` seconds */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    set_slow_mode: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description The homeserver's id of the room, with or without percent-encoding.
+                 * @example !auQboWavgiRMaylzYl:example.org
+                 */
+                room: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewSlowMode"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SlowModeSet"];
+                };
+            };
+            400: components["responses"]["Malformed"];
+            401: components["responses"]["Unauthenticated"];
+            /** @description The caller is not a moderator (`not_a_moderator`), or may not read the room */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description The room does not exist */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            413: components["responses"]["TooLarge"];
+            422: components["responses"]["Invalid"];
+            /** @description Too many requests; retry after `Retry-After` seconds */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    mute_member: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description The homeserver's id of the room, with or without percent-encoding.
+                 * @example !auQboWavgiRMaylzYl:example.org
+                 */
+                room: string;
+                /**
+                 * @description Id or username
+                 * @example swift_winger
+                 */
+                user: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewRoomMute"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Muted"];
+                };
+            };
+            400: components["responses"]["Malformed"];
+            401: components["responses"]["Unauthenticated"];
+            /** @description The caller is not a moderator (`not_a_moderator`), or may not read the room */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description The room does not exist, or the user is not a member */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            413: components["responses"]["TooLarge"];
+            422: components["responses"]["Invalid"];
+            /** @description Too many requests; retry after `Retry-After` seconds */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    unmute_member: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description The homeserver's id of the room, with or without percent-encoding.
+                 * @example !auQboWavgiRMaylzYl:example.org
+                 */
+                room: string;
+                /**
+                 * @description Id or username
+                 * @example swift_winger
+                 */
+                user: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Also if the user is not muted */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RoomModerationDone"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            /** @description The caller is not a moderator (`not_a_moderator`), or may not read the room */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description The room or the user does not exist */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Too many requests; retry after `Retry-After` seconds */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    remove_message: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description The homeserver's id of the room, with or without percent-encoding.
+                 * @example !auQboWavgiRMaylzYl:example.org
+                 */
+                room: string;
+                /**
+                 * @description The homeserver's id of the message, percent-encoded
+                 * @example $Rqnc-F-dvnEYJTyHq_iKxU2bZ1CI92-kuZq3a5lr5Zg
+                 */
+                event_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["MessageRemoval"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MessageRemoved"];
+                };
+            };
+            400: components["responses"]["Malformed"];
+            401: components["responses"]["Unauthenticated"];
+            /** @description The caller neither sent the message nor moderates the room (`not_a_moderator`), or may not read the room */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description The room does not exist, or has no such message */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            413: components["responses"]["TooLarge"];
+            422: components["responses"]["Invalid"];
+            /** @description Too many requests; retry after `Retry-After` seconds */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            500: components["responses"]["Internal"];
+            /** @description Chat is unavailable (`chat_unavailable`); retry after `Retry-After` seconds */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
+    list_removed_messages: {
+        parameters: {
+            query?: {
+                /**
+                 * @description Page number, starting at 1.
+                 * @example 1
+                 */
+                page?: number;
+                /**
+                 * @description Number of items per page. Values above 100 are treated as 100.
+                 * @example 20
+                 */
+                per_page?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RemovedList"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Suspended"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            /** @description Chat is not configured (`chat_unavailable`) */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+        };
+    };
     report_message: {
         parameters: {
             query?: never;
@@ -4967,6 +6051,42 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    list_own_reports: {
+        parameters: {
+            query?: {
+                /**
+                 * @description Page number, starting at 1.
+                 * @example 1
+                 */
+                page?: number;
+                /**
+                 * @description Number of items per page. Values above 100 are treated as 100.
+                 * @example 20
+                 */
+                per_page?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OwnReportList"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Suspended"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
         };
@@ -5678,8 +6798,16 @@ export interface operations {
             };
             409: components["responses"]["InProgress"];
             413: components["responses"]["TooLarge"];
-            422: components["responses"]["Invalid"];
-            /** @description Too many requests; retry after `Retry-After` seconds */
+            /** @description The message is invalid (`validation_failed`), or a filter matches it (`message_refused`) */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description The room is in slow mode (`slow_mode`), or too many requests (`rate_limited`); retry after `Retry-After` seconds */
             429: {
                 headers: {
                     [name: string]: unknown;

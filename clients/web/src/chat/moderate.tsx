@@ -46,7 +46,8 @@ export function Moderate({ roomId, eventId, from, isOwn }: ModerateProps) {
   }
   const remove = () => {
     const params = { path: { room: roomId, event_id: eventId } };
-    return act(() => matchday.delete("/api/auth/chat-rooms/{room}/messages/{event_id}", { params }), "Removing…");
+    const request = () => matchday.delete("/api/auth/chat-rooms/{room}/messages/{event_id}", { params, body: {} });
+    return act(request, "Removing…");
   };
   const mute = () => {
     const params = { path: { room: roomId, user: from } };
