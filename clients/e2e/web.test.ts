@@ -658,6 +658,75 @@ describe("chat", () => {
     expect(await other.count(room, "Better not")).toBe(0);
     await page.unroute(sending);
   });
+
+  test("fan deletes a message, and moderators remove messages", async () => {
+    await atWidth(390);
+    await say("Deleted by its sender");
+    const own = message("Deleted by its sender");
+    await own.getByRole("button", { name: "Delete your message" }).click();
+    await shot("chat-delete");
+    expect(await violationsOf(page)).toEqual([]);
+    await own.getByRole("button", { name: "Delete", exact: true }).click();
+    await gone(own);
+    await expect.poll(() => other.count(room, "Deleted by its sender")).toBe(0);
+
+    await say("Removed by a moderator");
+    await expect.poll(() => other.count(room, "Removed by a moderator")).toBe(1);
+    const moderators = ["rooms", "moderators"];
+    await runCommand([...moderators, "add", room, `lou.${run}`]);
+    const path = `/api/auth/chat-rooms/${encodeURIComponent(room)}`;
+    const event = await message("Removed by a moderator").getAttribute("data-event");
+    await other.request(`${path}/messages/${encodeURIComponent(event ?? "")}`, "DELETE", { reason: "Off topic" });
+    await gone(message("Removed by a moderator"));
+    await page.goto("/#/me");
+    await shown(page.getByRole("region", { name: "Removed messages" }).getByText("Off topic"));
+    await shot("removed-messages");
+    expect(await violationsOf(page)).toEqual([]);
+    await runCommand([...moderators, "remove", room, `lou.${run}`]);
+
+    const id = await page.evaluate(() => JSON.parse(localStorage.getItem("matchday.chat") ?? "{}").user_id as string);
+    const me = id.slice(1, id.indexOf(":"));
+    await runCommand([...moderators, "add", room, me]);
+    await page.goto(`/#/match/${liveMatch}`);
+    await page.reload();
+    await other.say(room, "Removed by this fan");
+    const rude = message("Removed by this fan");
+    await rude.getByRole("button", { name: /^Moderate message from/ }).click();
+    await shot("chat-moderate");
+    expect(await violationsOf(page)).toEqual([]);
+    await rude.getByRole("button", { name: "Remove", exact: true }).click();
+    await gone(rude);
+    await expect.poll(() => other.count(room, "Removed by this fan")).toBe(0);
+    await runCommand([...moderators, "remove", room, me]);
+  });
+
+  test("refused message cannot be sent again", async () => {
+    const word = `forbidden${run}`;
+    const filter = JSON.parse(await runCommand(["filters", "add", word, "--json"]));
+    await page.route("**/send/m.room.message/**", (route) => route.abort());
+    await page.getByRole("button", { name: "Leave" }).click();
+    await gone(leave());
+    const path = `/api/auth/chat-rooms/${encodeURIComponent(room)}/messages`;
+    const attempt = () => {
+      const sent = other.request(path, "POST", { body: `${word} ${randomInt(1_000_000)}` });
+      return sent.then(
+        () => "sent",
+        (error) => String(error),
+      );
+    };
+    await expect.poll(attempt, { timeout: 10_000 }).toContain("message_refused");
+    await say(`So ${word}!`);
+    const refused = message(word);
+    await shown(refused.getByText("Not sent. This message breaks the rules of the chat."));
+    expect(await refused.getByRole("button", { name: "Try again" }).count()).toBe(0);
+    await shot("chat-refused");
+    await refused.getByRole("button", { name: "Discard" }).click();
+    await gone(refused);
+    await runCommand(["filters", "remove", String(filter.id)]);
+    await page.unroute("**/send/m.room.message/**");
+    await say("Back in the room");
+    await shown(leave());
+  });
 });
 
 describe("tabs and connection", () => {

@@ -196,7 +196,10 @@ function Line({ roomId, message, follows, timeline, isModerator }: LineProps) {
     );
   }
   return (
-    <div className={`message${isOwn ? " own" : ""}${follows ? " follows" : ""}${state === "failed" ? " failed" : ""}`}>
+    <div
+      className={`message${isOwn ? " own" : ""}${follows ? " follows" : ""}${state === "failed" ? " failed" : ""}`}
+      data-event={message.eventId}
+    >
       <p className="message-from">
         <strong dir="auto">{isOwn ? "You" : from}</strong> <time dateTime={at.toISOString()}>{timeOfDay(at)}</time>
       </p>
