@@ -232,7 +232,6 @@ impl App {
             accounts: accounts.clone(),
             moderation: moderation.clone(),
             sms: sms.clone(),
-            clock: core.clock.clone(),
         };
         let chat_keys = ChatKeys::new(&core, accounts.clone(), codes.clone(), chat.clone());
         let fixtures = Fixtures::new(&core, matches.clone(), Arc::new(rooms.clone()));

@@ -266,7 +266,9 @@ async fn operator_lists_and_closes_reports() {
         assert!(of_ola.starts_with("matchday: report 1 is claimed by ola until "), "{of_ola}");
         assert_eq!(refused(&setting, &["reports", "release", "1"]), of_ola);
         assert_eq!(setting.expect(&["reports", "release", "1", "--by", "ola"], ""), "report 1 is released");
-        assert!(refused(&setting, &["reports", "close", "1", "--resolution", "banned", "--reason", "x"]).contains("sender_banned"));
+        let unknown = setting.run(&["reports", "close", "1", "--resolution", "banned", "--reason", "x"], "");
+        assert_eq!(unknown.status.code(), Some(2));
+        assert!(String::from_utf8_lossy(&unknown.stderr).contains("sender_banned"), "the resolutions are listed");
         let answered = [&close[..], &["--answer", "Thank you.", "--all"]].concat();
         assert_eq!(setting.expect(&answered, ""), "report 1 is closed");
         let refusal = "matchday: report 1 is not open: `matchday reports list` lists the open ones";

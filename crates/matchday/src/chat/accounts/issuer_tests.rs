@@ -138,7 +138,6 @@ impl Services {
             accounts,
             moderation: app.app.moderation.clone(),
             sms: app.app.sms.clone(),
-            clock: core.clock.clone(),
         };
         let deletion = AccountDeletion::new(
             core,

@@ -1,12 +1,9 @@
 //! Worker that applies account changes from other features to the homeserver.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use matrix_appservice::{ChatServer, Error as MatrixError, Homeserver};
-use platform::{
-    clock::Clock,
-    stream::{Delivery, Failure, Stream, WorkSpec},
-};
+use platform::stream::{Delivery, Failure, Stream, WorkSpec};
 use serde::de::DeserializeOwned;
 use sqlx::PgPool;
 use web::ids::UserId;
@@ -19,7 +16,7 @@ use crate::{
     chat::{
         blocks,
         messages::{IGNORED, Ignored, KEYS_REPLACED, KeysReplaced, MUTE, Mute},
-        moderation::service::{Moderation, ModerationError},
+        moderation::service::Moderation,
         planned_removals::SERVICE,
         rooms::service::{RoomError, Rooms},
     },
@@ -41,7 +38,6 @@ pub struct ChatWork {
     pub rooms: Rooms,
     pub accounts: Accounts,
     pub moderation: Moderation,
-    pub clock: Arc<dyn Clock>,
     pub sms: Sms,
 }
 
@@ -136,19 +132,9 @@ impl ChatWork {
     /// Mutes a user whose message a filter refused, unless the user is muted for longer already. An end that has passed
     /// changes nothing.
     async fn mute(&self, mute: &Mute) -> Result<(), Failure> {
-        let Some(account) = self.account(mute.user_id).await? else { return Ok(()) };
-        let is_muted = account.muted_at.is_some() && account.muted_until.is_none_or(|until| until >= mute.until);
-        let left = Duration::try_from(mute.until - self.clock.now()).unwrap_or_default();
-        if is_muted || left.is_zero() {
-            return Ok(());
-        }
         let operator = Operator::new(SERVICE, &mute.reason);
-        // A restriction lasts for at least a minute.
-        let length = left.max(Duration::from_mins(1));
-        match self.moderation.restrict_for(mute.user_id, Restriction::Mute, Some(length), &operator).await {
-            Ok(()) | Err(ModerationError::Unchanged | ModerationError::NoSuchUser) => Ok(()),
-            Err(error) => Err(Failure::retry(error)),
-        }
+        let muted = self.moderation.restrict_until(mute.user_id, Restriction::Mute, mute.until, &operator).await;
+        muted.map_err(Failure::retry)
     }
 
     /// Applies a user's restrictions to their chat account. It reads the current restrictions, so the result is correct

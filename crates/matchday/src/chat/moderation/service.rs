@@ -169,6 +169,31 @@ impl Moderation {
         Ok(())
     }
 
+    /// Mutes or bans a user until a time, unless they are restricted for longer already or the time has passed. Idempotent.
+    pub async fn restrict_until(
+        &self,
+        user: UserId,
+        restriction: Restriction,
+        until: OffsetDateTime,
+        operator: &Operator,
+    ) -> Result<(), ModerationError> {
+        let Some(account) = self.accounts.find(user).await? else { return Ok(()) };
+        let (since, end) = match restriction {
+            Restriction::Ban | Restriction::Unban => (account.banned_at, account.banned_until),
+            Restriction::Mute | Restriction::Unmute => (account.muted_at, account.muted_until),
+        };
+        let left = Duration::try_from(until - self.clock.now()).unwrap_or_default();
+        if left.is_zero() || since.is_some() && end.is_none_or(|end| end >= until) {
+            return Ok(());
+        }
+        // A restriction lasts for at least a minute.
+        let length = left.max(Duration::from_mins(1));
+        match self.restrict_for(user, restriction, Some(length), operator).await {
+            Ok(()) | Err(ModerationError::Unchanged | ModerationError::NoSuchUser) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Lifts expired bans and mutes, so that the homeserver and other processes are notified. Returns the number of
     /// users. The API does not depend on this: it checks the end of a restriction itself.
     pub async fn lift_ended(&self) -> Result<usize, ModerationError> {

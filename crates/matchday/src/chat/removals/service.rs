@@ -236,31 +236,23 @@ impl Removals {
         }
     }
 
-    /// Applies a consequence, unless the sender is restricted for longer already.
+    /// Applies a consequence.
     async fn restrict(&self, homeserver: &Homeserver, pending: &Pending, step: Step) -> Result<(), RemovalError> {
         let localpart = pending.sender.strip_prefix('@').and_then(|id| id.split_once(':')).map(|(name, _)| name);
         // Users of other servers have no account here.
         let Some(name) = localpart.filter(|name| homeserver.user_id(name).is_ok_and(|id| id == pending.sender)) else {
             return Ok(());
         };
-        let Some(account) = self.accounts.named(name).await? else { return Ok(()) };
-        let (restriction, length, since, until) = match step {
+        let (restriction, length) = match step {
             Step::Warn => return Ok(()),
-            Step::Mute(length) => (Restriction::Mute, length, account.muted_at, account.muted_until),
-            Step::Ban(length) => (Restriction::Ban, length, account.banned_at, account.banned_until),
+            Step::Mute(length) => (Restriction::Mute, length),
+            Step::Ban(length) => (Restriction::Ban, length),
         };
-        // Measured from the decision, so that a repeated attempt does not prolong it.
-        let end = pending.planned_at + length;
-        let left = end - self.clock.now();
-        if left < time::Duration::MINUTE || since.is_some() && until.is_none_or(|until| until >= end) {
-            return Ok(());
-        }
+        let Some(account) = self.accounts.named(name).await? else { return Ok(()) };
         let operator = Operator::new(SERVICE, format!("Message removed: {}", pending.reason));
-        let left = Duration::try_from(left).unwrap_or(length);
-        match self.moderation.restrict_for(account.id, restriction, Some(left), &operator).await {
-            Ok(()) | Err(ModerationError::Unchanged | ModerationError::NoSuchUser) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
+        // Measured from the decision, so that a repeated attempt does not prolong it.
+        let until = pending.planned_at + length;
+        Ok(self.moderation.restrict_until(account.id, restriction, until, &operator).await?)
     }
 
     /// A message of a room.
