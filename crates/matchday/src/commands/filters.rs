@@ -56,7 +56,7 @@ pub(crate) struct AddArguments {
     /// sender.
     #[arg(long, default_value = "remove")]
     action: Action,
-    /// Length of a mute, like 10m or 1d. Without it, filters.mute_for applies.
+    /// Length of a mute, like 10m or 1d. Without it, `filters.mute_for` applies.
     #[arg(long = "for", value_name = "TIME", value_parser = length)]
     mute_for: Option<Duration>,
     #[command(flatten)]

@@ -155,7 +155,8 @@ fn lines(held: &HeldMessage) -> String {
         || "(the text cannot be decrypted: webhooks.keys lacks the key that encrypted it)".to_owned(),
         plain,
     );
-    let others: String = held.others.iter().map(|text| format!("\n    also: {}", plain(text))).collect();
+    let others: Vec<String> = held.others.iter().map(|text| format!("\n    also: {}", plain(text))).collect();
+    let others = others.concat();
     let (id, sender, room, filter) = (held.id, plain(&held.sender), &held.matrix_room, plain(&held.filter));
     format!("{id} {at} {sender} in {room}, {filter}\n    {text}{others}")
 }

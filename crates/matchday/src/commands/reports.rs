@@ -211,7 +211,7 @@ fn object(report: &ReportRow) -> Value {
 
 /// Formats a report for a terminal, without the control characters of texts that users wrote.
 fn describe(report: &ReportRow) -> String {
-    let mut text = format!(
+    let mut lines = vec![format!(
         "{} {} by {} in \"{}\": {}\n    {} {} {}",
         report.id,
         moment(report.created_at),
@@ -221,19 +221,19 @@ fn describe(report: &ReportRow) -> String {
         report.event_id,
         report.sender.as_deref().map_or_else(|| "(sender unknown)".to_owned(), plain),
         report.content.as_deref().map_or_else(|| "(content unknown: the homeserver was unavailable)".to_owned(), plain),
-    );
+    )];
     if let (Some(by), Some(until)) = (&report.claimed_by, report.claimed_until) {
-        text.push_str(&format!("\n    claimed by {} until {}", plain(by), moment(until)));
+        lines.push(format!("    claimed by {} until {}", plain(by), moment(until)));
     }
     if let (Some(at), Some(resolution)) = (report.closed_at, &report.resolution) {
         let by = report.closed_by.as_deref().map_or_else(String::new, plain);
         let note = report.note.as_deref().map_or_else(String::new, plain);
-        text.push_str(&format!("\n    closed {} by {by}: {resolution}, {note}", moment(at)));
+        lines.push(format!("    closed {} by {by}: {resolution}, {note}", moment(at)));
     }
     if let Some(answer) = &report.answer {
-        text.push_str(&format!("\n    answer: {}", plain(answer)));
+        lines.push(format!("    answer: {}", plain(answer)));
     }
-    text
+    lines.join("\n")
 }
 
 fn view(found: &ReportView) -> String {

@@ -3,7 +3,10 @@ mod tokens;
 
 use axum::body::Body;
 use http::{Method, Request, StatusCode, header};
-use platform::{clock::Clock as _, stream::Stream};
+use platform::{
+    clock::{Clock as _, SystemClock},
+    stream::Stream,
+};
 use proptest::{
     collection::vec,
     prelude::*,
@@ -448,7 +451,7 @@ async fn reported_message_is_removed() {
         };
         assert!(is_redacted(&sent[0]).await && !is_redacted(&sent[1]).await);
         // The clock of the test is not the homeserver's.
-        app.clock.advance(time::OffsetDateTime::now_utc() - app.clock.now());
+        app.clock.advance(SystemClock.now() - app.clock.now());
         let all = [("reason", "Insults"), ("all", "yes")];
         let removed = send(app, &on, &format!("{on}/remove"), &all).await;
         assert_eq!(removed, format!("{on}?notice=removed_all"));

@@ -177,16 +177,10 @@ fn decoded(text: &str) -> String {
         decoded.push_str(&rest[..at]);
         let after = &rest[at + 1..];
         let reference = after.split_once(';').filter(|(name, _)| name.len() <= 10);
-        match reference.and_then(|(name, left)| Some((character(name)?, left))) {
-            Some((letter, left)) => {
-                decoded.push(letter);
-                rest = left;
-            }
-            None => {
-                decoded.push('&');
-                rest = after;
-            }
-        }
+        let referenced = reference.and_then(|(name, left)| Some((character(name)?, left)));
+        let (letter, left) = referenced.unwrap_or(('&', after));
+        decoded.push(letter);
+        rest = left;
     }
     decoded.push_str(rest);
     decoded

@@ -281,7 +281,7 @@ mod tests {
         fn word_matches_in_any_context_and_case(before in "[b-z]{0,8}", after in "[b-z]{0,8}", upper in any::<bool>()) {
             let list = WordList::parse(&["zzyzx"]);
             let word = if upper { "ZZYZX" } else { "zzyzx" };
-            let text = format!("{} {} {}", before, word, after);
+            let text = format!("{before} {word} {after}");
             prop_assert!(matches(&list, &text));
         }
 

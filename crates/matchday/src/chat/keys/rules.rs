@@ -79,6 +79,7 @@ impl SigningKey {
 
 /// The keys that replace the user's present ones.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::struct_field_names, reason = "as in Matrix requests")]
 pub(super) struct NewKeys {
     pub(super) master_key: SigningKey,
     pub(super) self_signing_key: SigningKey,

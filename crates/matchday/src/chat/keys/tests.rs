@@ -15,7 +15,7 @@ use time::Duration;
 use crate::{
     chat::messages::KEYS_REPLACED,
     identity::codes::Subject,
-    testing::{Answer, Receiver, Reply, TestApp, TestUser},
+    testing::{Answer, Received, Receiver, Reply, TestApp, TestUser},
 };
 
 const PHONE: &str = "+14155550160";
@@ -92,7 +92,7 @@ impl Stub {
     /// Bodies of the uploads so far.
     fn uploads(&self) -> Vec<Value> {
         let seen = self.receiver.seen();
-        seen.iter().filter(|request| request.path.contains(UPLOAD)).map(|request| request.json()).collect()
+        seen.iter().filter(|request| request.path.contains(UPLOAD)).map(Received::json).collect()
     }
 }
 
@@ -187,7 +187,7 @@ async fn code_replaces_keys_once_and_notifies_user() {
         let (new, code) = (keys(&id, 1), request_code(app, &user).await);
         let done = reset(&user, &new, &code).await.expect(200);
         assert_eq!(done["data"], json!({"reset": true}));
-        assert_eq!(homeserver.uploads(), [new.clone()]);
+        assert_eq!(homeserver.uploads(), std::slice::from_ref(&new));
         let seen = homeserver.receiver.seen();
         let upload = seen.iter().find(|request| request.path.contains(UPLOAD)).expect("an upload");
         let query: String = url::form_urlencoded::byte_serialize(id.as_str().expect("an id").as_bytes()).collect();

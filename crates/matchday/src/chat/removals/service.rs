@@ -273,13 +273,13 @@ impl Removals {
             let page = homeserver.message_page(&matrix_room, from, PAGE).await?;
             searched += page.events.len().max(1);
             let is_past = |message: &SeenEvent| range.since.is_some_and(|since| sent_at(message) < since);
-            let is_last = page.events.last().is_some_and(is_past);
+            let ends_here = page.events.last().is_some_and(is_past);
             found.extend(page.events.into_iter().filter(|message| {
                 let is_later = range.until.is_some_and(|until| sent_at(message) > until);
                 message.sender == sender && !message.is_redacted() && !is_later && !is_past(message)
             }));
             from = page.next;
-            if is_last || from.is_none() {
+            if ends_here || from.is_none() {
                 break;
             }
         }

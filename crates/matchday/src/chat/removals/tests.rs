@@ -2,6 +2,7 @@
 
 use http::Method;
 use matrix_appservice::{EventId as MatrixEventId, RoomId as MatrixRoomId};
+use platform::clock::{Clock as _, SystemClock};
 use serde_json::{Value, json};
 use web::ids::UserId;
 
@@ -144,7 +145,7 @@ async fn operator_removes_messages_of_one_sender() {
         let removals = &app.app.removals;
         removals.remove_by_operator(&address, &spam[0], &operator).await.expect("removed");
         assert!(is_redacted(app, &room, &spam[0]).await);
-        let future = time::OffsetDateTime::now_utc() + time::Duration::hours(1);
+        let future = SystemClock.now() + time::Duration::hours(1);
         let mut range = MessageRange { sender: spammer.id, since: Some(future), until: None };
         assert_eq!(removals.remove_all(&address, range, &operator).await.expect("none"), 0);
         range.since = Some(future - time::Duration::hours(2));

@@ -97,7 +97,7 @@ impl RoomModeration {
 
     /// Makes a member a moderator, as the creator of the room.
     pub async fn appoint(&self, caller: UserId, room: &Room, user: &UserName) -> Result<(), RoleError> {
-        self.check_creator(caller, room)?;
+        check_creator(caller, room)?;
         self.appoint_by(&as_operator(caller, ""), room, user).await
     }
 
@@ -127,7 +127,7 @@ impl RoomModeration {
     pub async fn dismiss(&self, caller: UserId, room: &Room, user: &UserName) -> Result<(), RoleError> {
         let is_self = self.account(user).await?.is_some_and(|account| account.id == caller);
         if !is_self || room.creator_id == Some(caller) {
-            self.check_creator(caller, room)?;
+            check_creator(caller, room)?;
         }
         self.dismiss_by(&as_operator(caller, ""), room, user).await
     }
@@ -239,10 +239,6 @@ impl RoomModeration {
         database::sweep(|most| roles::sweep_turns(&self.db, before, most)).await
     }
 
-    fn check_creator(&self, caller: UserId, room: &Room) -> Result<(), RoleError> {
-        if room.creator_id == Some(caller) { Ok(()) } else { Err(RoleError::NotTheCreator) }
-    }
-
     /// Refuses callers who neither created nor moderate the room.
     pub async fn check_moderator(&self, caller: UserId, room: &Room) -> Result<(), RoleError> {
         if self.rooms.moderates(caller, room).await? { Ok(()) } else { Err(RoleError::NotAModerator) }
@@ -269,6 +265,10 @@ impl RoomModeration {
         self.outbox_written.notify_one();
         Ok(())
     }
+}
+
+fn check_creator(caller: UserId, room: &Room) -> Result<(), RoleError> {
+    if room.creator_id == Some(caller) { Ok(()) } else { Err(RoleError::NotTheCreator) }
 }
 
 /// A moderator in the audit record.

@@ -186,7 +186,7 @@ async fn message_of_chat_client_in_slow_mode_is_removed() {
             let at = u64::try_from(at).expect("a time");
             let pushed = json!({"event_id": event, "room_id": room, "type": "m.room.message", "sender": id,
                                 "origin_server_ts": at, "content": content});
-            app.push(&[pushed.clone()]).await;
+            app.push(std::slice::from_ref(&pushed)).await;
             app.push(&[pushed]).await;
             events.push(event);
         }

@@ -275,6 +275,7 @@ impl From<ChatError> for RoomError {
 }
 
 impl Rooms {
+    #[expect(clippy::too_many_arguments, reason = "takes the services that it calls")]
     pub fn new(
         core: &Core,
         settings: &Settings,

@@ -333,6 +333,6 @@ fn any_interleaving_with_kills_has_one_outcome_per_key() {
     let config =
         ProptestConfig { cases: 6, max_shrink_iters: 30, failure_persistence: None, ..ProptestConfig::default() };
     proptest!(config, |(steps in vec(any_step(), 10..60))| {
-        runtime.block_on(TestApp::run(async |app| check_keys(app, &steps).await));
+        runtime.block_on(TestApp::run(async |app| Box::pin(check_keys(app, &steps)).await));
     });
 }
