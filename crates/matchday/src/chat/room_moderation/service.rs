@@ -120,7 +120,9 @@ impl RoomModeration {
         roles::unmute(&mut tx, room.id, user, None).await?;
         roles::change_powers_in(&mut tx, room.id).await?;
         record(&mut tx, operator, "room.moderator.add", room, user, now).await?;
-        self.commit(tx).await
+        self.commit(tx).await?;
+        self.apply_powers(room).await;
+        Ok(())
     }
 
     /// Dismisses a moderator, as the creator of the room or as that moderator.
@@ -145,7 +147,9 @@ impl RoomModeration {
             return Ok(());
         }
         record(&mut tx, operator, "room.moderator.remove", room, user, now).await?;
-        self.commit(tx).await
+        self.commit(tx).await?;
+        self.apply_powers(room).await;
+        Ok(())
     }
 
     /// Sets the shortest time between two messages of a member, as a moderator.
@@ -197,6 +201,7 @@ impl RoomModeration {
         let action = Action::new("room.mute", target(room)).with(json!({"user_id": user_id, "seconds": seconds}));
         operators::service::record(&mut tx, &operator, &action, now).await?;
         self.commit(tx).await?;
+        self.apply_powers(room).await;
         Ok(mute)
     }
 
@@ -212,7 +217,9 @@ impl RoomModeration {
         }
         roles::change_powers_in(&mut tx, room.id).await?;
         record(&mut tx, &as_operator(caller, ""), "room.unmute", room, user, now).await?;
-        self.commit(tx).await
+        self.commit(tx).await?;
+        self.apply_powers(room).await;
+        Ok(())
     }
 
     /// Ends the mutes whose time is over, so that the homeserver accepts messages again. Returns their number. Sending
@@ -242,6 +249,13 @@ impl RoomModeration {
     /// Refuses callers who neither created nor moderate the room.
     pub async fn check_moderator(&self, caller: UserId, room: &Room) -> Result<(), RoleError> {
         if self.rooms.moderates(caller, room).await? { Ok(()) } else { Err(RoleError::NotAModerator) }
+    }
+
+    /// Gives the homeserver the new power levels at once, so that the caller finds them there. If that fails, a worker does it.
+    async fn apply_powers(&self, room: &Room) {
+        if let Err(error) = self.rooms.apply_powers(room.id).await {
+            tracing::debug!(%error, room = room.id.0, "power levels of a room not set yet; a worker sets them");
+        }
     }
 
     async fn account(&self, user: &UserName) -> sqlx::Result<Option<Account>> {

@@ -70,7 +70,7 @@ impl Rooms {
     ///
     /// Two workers may do this for one room at the same time, and the one with the older levels may write last. It then
     /// finds a newer version, and writes again.
-    async fn apply_powers(&self, room: RoomId) -> Result<(), RoomError> {
+    pub(crate) async fn apply_powers(&self, room: RoomId) -> Result<(), RoomError> {
         let inner = &*self.inner;
         let room = store::get(&inner.db, room).await?.ok_or(RoomError::NotFound)?;
         while let Some((version, applied)) = roles::powers_version(&inner.db, room.id).await?
