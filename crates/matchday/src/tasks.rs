@@ -35,6 +35,7 @@ pub fn listen(app: &App) {
     app.shutdown.spawn(invalidate_caches(app.clone(), closing.clone()));
     let (filters, until) = (app.filters.clone(), closing.clone());
     app.shutdown.spawn(async move { filters.watch(until).await });
+    app.shutdown.spawn(remove_messages(app.clone(), closing.clone()));
     let checks = app.checks.clone();
     app.shutdown.spawn(every(Duration::from_secs(1), closing.clone(), async move || checks.refresh().await));
     let seen = app.clone();
@@ -42,6 +43,23 @@ pub fn listen(app: &App) {
         backlog::process(&seen.core.db);
         telemetry::metrics().run_upkeep();
     }));
+}
+
+/// Number of messages that a process removes at the same time.
+const REMOVED_AT_ONCE: usize = 8;
+
+/// Removes the messages that this process has found with its filters, also without workers: sooner than a worker, and
+/// although a worker may have died.
+async fn remove_messages(app: App, closing: CancellationToken) {
+    let planned = futures_util::stream::unfold(app.membership_sync.clone(), async |sync| {
+        let planned = sync.next_planned().await?;
+        Some((planned, sync))
+    });
+    let removing = planned.for_each_concurrent(REMOVED_AT_ONCE, |planned| app.removals.carry_out_now(planned));
+    tokio::select! {
+        () = closing.cancelled() => {}
+        () = removing => {}
+    }
 }
 
 /// Starts the live stream and the publishing of prediction tallies.

@@ -75,14 +75,14 @@ pub enum PlanError {
 }
 
 /// Plans removals in the caller's transaction, and wakes their worker through the outbox. Skips messages whose removal is
-/// planned already, and rooms that the service does not manage. Returns the number of new removals.
+/// planned already, and rooms that the service does not manage. Returns the new removals.
 pub async fn plan_in(
     connection: &mut PgConnection,
     removals: &[Removal],
     now: OffsetDateTime,
-) -> Result<usize, PlanError> {
+) -> Result<Vec<PlannedRemoval>, PlanError> {
     if removals.is_empty() {
-        return Ok(0);
+        return Ok(Vec::new());
     }
     let column = |read: fn(&Removal) -> &str| removals.iter().map(read).collect::<Vec<_>>();
     let new = sqlx::query_as!(
@@ -111,5 +111,5 @@ pub async fn plan_in(
         .map(|removal| Message::new(PLANNED, format!("room:{}", removal.room_id.0), removal))
         .collect::<Result<_, _>>()?;
     outbox::enqueue(connection, &messages).await?;
-    Ok(new.len())
+    Ok(new)
 }

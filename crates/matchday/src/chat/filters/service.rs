@@ -33,7 +33,7 @@ use crate::{
     chat::{
         accounts::{service::Chat, settings::Matrix},
         messages::{MUTE, Mute},
-        planned_removals::{self, PlanError, Removal, SERVICE, Source},
+        planned_removals::{self, PlanError, PlannedRemoval, Removal, SERVICE, Source},
     },
     identity::operators::{self, Operator, service::Action as OperatorAction},
 };
@@ -265,8 +265,12 @@ impl Filters {
     }
 
     /// Plans the removal of messages in the caller's transaction, which also stores their pushes. Keeps the texts of held
-    /// ones.
-    pub(crate) async fn plan_in(&self, connection: &mut PgConnection, judged: &[Judged]) -> Result<(), PlanError> {
+    /// ones. Returns the new removals.
+    pub(crate) async fn plan_in(
+        &self,
+        connection: &mut PgConnection,
+        judged: &[Judged],
+    ) -> Result<Vec<PlannedRemoval>, PlanError> {
         let now = self.inner.clock.now();
         let removals: Vec<Removal> = judged
             .iter()
@@ -280,13 +284,13 @@ impl Filters {
                 mute_seconds: hit.mute_seconds,
             })
             .collect();
-        planned_removals::plan_in(connection, &removals, now).await?;
+        let planned = planned_removals::plan_in(connection, &removals, now).await?;
         for Judged { message, hit, .. } in judged.iter().filter(|judged| judged.hit.action == Action::Hold) {
             let ChatMessage { matrix_room, sender, event_id, body, others, .. } = message;
             let text = HeldText { body: body.clone(), others: others.clone() };
             self.hold_in(connection, matrix_room, sender, Some(event_id), &hit.reason, &text).await?;
         }
-        Ok(())
+        Ok(planned)
     }
 
     /// Checks a message before it is sent. A match is refused, whatever its action; the sender is muted, or the text held,

@@ -18,7 +18,7 @@ use secrecy::ExposeSecret as _;
 use sqlx::{PgConnection, PgPool};
 use subtle::ConstantTimeEq as _;
 use time::OffsetDateTime;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 use web::ids::{RoomId, UserId};
 
 use super::{
@@ -31,7 +31,7 @@ use crate::{
         blocks,
         filters::{ChatMessage, service::Filters},
         messages::{UNWANTED, Unwanted},
-        planned_removals::{self, PlanError, Removal},
+        planned_removals::{self, PlanError, PlannedRemoval, Removal},
         roles,
         view::{ViewEvent, service::ChatView},
     },
@@ -41,6 +41,9 @@ use crate::{
         operators::{self, Operator, service::Action},
     },
 };
+
+/// Number of removals that wait until this process carries them out.
+const PLANNED_QUEUE: usize = 1_000;
 
 /// Number of events applied in one transaction.
 const AT_ONCE: i64 = 500;
@@ -94,6 +97,9 @@ struct Inner {
     outbox_written: Arc<Notify>,
     /// Notified when this process has stored events.
     arrived: Notify,
+    /// Removals that this process planned.
+    planned: mpsc::Sender<PlannedRemoval>,
+    next_planned: tokio::sync::Mutex<mpsc::Receiver<PlannedRemoval>>,
     postponement: Mutex<Postponement>,
 }
 
@@ -204,7 +210,22 @@ impl MembershipSync {
         let config = config.clone();
         let bot = format!("@{}:{}", config.bot, config.server_name.as_deref().unwrap_or_default());
         let (arrived, postponement) = (Notify::new(), Mutex::default());
-        let inner = Inner { db, chat, view, filters, config, bot, clock, outbox_written, arrived, postponement };
+        let (planned, next_planned) = mpsc::channel(PLANNED_QUEUE);
+        let next_planned = tokio::sync::Mutex::new(next_planned);
+        let inner = Inner {
+            db,
+            chat,
+            view,
+            filters,
+            config,
+            bot,
+            clock,
+            outbox_written,
+            arrived,
+            planned,
+            next_planned,
+            postponement,
+        };
         Self { inner: Arc::new(inner) }
     }
 
@@ -221,9 +242,10 @@ impl MembershipSync {
         } else {
             let mut tx = database::begin(&inner.db).await?;
             let kept = store::receive(&mut *tx, events, inner.clock.now()).await?;
-            inner.filters.plan_in(&mut tx, &judged).await?;
+            let planned = inner.filters.plan_in(&mut tx, &judged).await?;
             tx.commit().await?;
             inner.outbox_written.notify_one();
+            self.pass_on(planned);
             kept
         };
         let faulty = events.iter().filter(|event| event.fault.is_some()).count() as u64;
@@ -239,6 +261,20 @@ impl MembershipSync {
     /// Passes pushed events to the spectators of their rooms.
     pub(super) async fn show(&self, events: Vec<(String, ViewEvent)>) {
         self.inner.view.offer(events).await;
+    }
+
+    /// Passes planned removals to [`Self::next_planned`]. If too many wait, a worker carries them out.
+    fn pass_on(&self, planned: impl IntoIterator<Item = PlannedRemoval>) {
+        for removal in planned {
+            if self.inner.planned.try_send(removal).is_err() {
+                break;
+            }
+        }
+    }
+
+    /// Waits for a removal that this process planned.
+    pub async fn next_planned(&self) -> Option<PlannedRemoval> {
+        self.inner.next_planned.lock().await.recv().await
     }
 
     /// Waits until this process has stored events.
@@ -315,11 +351,11 @@ impl MembershipSync {
                 attempt.rollback().await?;
                 let fault = set_aside(event, format!("applying it failed: {error}"));
                 store::settle(&mut tx, std::slice::from_ref(&fault)).await?;
-                Applied { settled: vec![fault], has_messages: false }
+                Applied { settled: vec![fault], has_messages: false, planned: Vec::new() }
             }
         };
         tx.commit().await?;
-        self.conclude(&applied);
+        self.conclude(applied);
         Ok(Turn::Ours(1))
     }
 
@@ -344,7 +380,7 @@ impl MembershipSync {
             }
         };
         tx.commit().await?;
-        self.conclude(&applied);
+        self.conclude(applied);
         Ok(Turn::Ours(waiting.len()))
     }
 
@@ -387,11 +423,11 @@ impl MembershipSync {
         })?;
         store::settle(connection, &settled).await?;
         store::forget_events(connection, &forgotten).await?;
-        Ok(Applied { settled, has_messages: planned > 0 || !batch.messages.is_empty() })
+        Ok(Applied { settled, has_messages: !planned.is_empty() || !batch.messages.is_empty(), planned })
     }
 
     /// Notifies the outbox and counts the outcomes, after the commit.
-    fn conclude(&self, applied: &Applied) {
+    fn conclude(&self, applied: Applied) {
         if applied.has_messages {
             self.inner.outbox_written.notify_one();
         }
@@ -399,6 +435,7 @@ impl MembershipSync {
             let count = applied.settled.iter().filter(|row| row.outcome == outcome).count() as u64;
             metrics::counter!("matchday_mirror_events_total", "outcome" => outcome).increment(count);
         }
+        self.pass_on(applied.planned);
     }
 
     /// Usernames of the users that the events refer to.
@@ -775,6 +812,7 @@ struct Applied {
     settled: Vec<Settled>,
     /// Whether outbox messages were written.
     has_messages: bool,
+    planned: Vec<PlannedRemoval>,
 }
 
 /// Accumulated effects of a batch of events.

@@ -26,7 +26,7 @@ use crate::{
     chat::{
         accounts::service::Chat,
         moderation::service::{Moderation, ModerationError},
-        planned_removals::{self, PlanError, Removal, SERVICE, Source},
+        planned_removals::{self, PlanError, PlannedRemoval, Removal, SERVICE, Source},
         rooms::{
             RoomAddress,
             service::{Room, RoomError, Rooms},
@@ -146,7 +146,7 @@ impl Removals {
             let removals: Vec<Removal> =
                 messages.iter().map(|message| removal(Source::Operator, operator, &room, message)).collect();
             let (now, mut tx) = (self.clock.now(), database::begin(&self.db).await?);
-            let planned = planned_removals::plan_in(&mut tx, &removals, now).await?;
+            let planned = planned_removals::plan_in(&mut tx, &removals, now).await?.len();
             if planned > 0 {
                 let details = json!({"user_id": range.sender, "messages": planned});
                 let target = format!("room:{}", room.matrix_id.as_deref().unwrap_or_default());
@@ -186,7 +186,7 @@ impl Removals {
         }
         let (now, mut tx) = (self.clock.now(), database::begin(&self.db).await?);
         let planned = planned_removals::plan_in(&mut tx, &[removal(source, operator, room, message)], now).await?;
-        if planned > 0 && source != Source::Sender {
+        if !planned.is_empty() && source != Source::Sender {
             let room = room.matrix_id.as_deref().unwrap_or_default();
             let action =
                 Action::new("message.remove", format!("message:{}", message.event_id)).with(json!({"room": room}));
@@ -195,6 +195,14 @@ impl Removals {
         tx.commit().await?;
         self.outbox_written.notify_one();
         self.carry_out(room.id, message.event_id.as_str()).await
+    }
+
+    /// Carries out a removal that this process planned, before the message in the outbox reaches a worker. A worker repeats
+    /// it if it fails.
+    pub async fn carry_out_now(&self, planned: PlannedRemoval) {
+        if let Err(error) = self.carry_out(planned.room_id, &planned.event_id).await {
+            tracing::debug!(%error, room = planned.room_id.0, "message not removed yet; a worker removes it");
+        }
     }
 
     /// Redacts a message whose removal is planned, and applies the consequences for its sender. Idempotent.

@@ -182,7 +182,7 @@ async fn plan(app: &TestApp, room: &str, sender: &str, events: &[&str], mute_sec
         })
         .collect();
     let mut connection = app.app.core.db.acquire().await.expect("a connection");
-    planned_removals::plan_in(&mut connection, &removals, app.app.core.clock.now()).await.expect("planned")
+    planned_removals::plan_in(&mut connection, &removals, app.app.core.clock.now()).await.expect("planned").len()
 }
 
 async fn restrictions(app: &TestApp, user: UserId) -> (Option<i64>, Option<i64>) {
