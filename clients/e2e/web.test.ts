@@ -698,6 +698,11 @@ describe("chat", () => {
     await gone(rude);
     await expect.poll(() => other.count(room, "Removed by this fan")).toBe(0);
     await runCommand([...moderators, "remove", room, me]);
+    // The reload has emptied the cache, from which later tests show the list.
+    await page.goto("/#/");
+    await shown(list("Upcoming").getByRole("listitem").first());
+    await page.goto(`/#/match/${liveMatch}`);
+    await shown(log().locator(".message").last());
   });
 
   test("refused message cannot be sent again", async () => {
