@@ -90,7 +90,7 @@ export function Moderate({ roomId, eventId, from, isOwn }: ModerateProps) {
         </button>
         {!isOwn && (
           <button type="button" className="button quiet low" onClick={mute}>
-            Mute for 10 minutes
+            Mute 10 min
           </button>
         )}
         <button type="button" className="button quiet low" onClick={() => setOpen(false)}>
