@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn look_alikes_have_one_skeleton() {
+    fn similar_letters_have_one_skeleton() {
         for text in ["goal", "GOAL", "gоаl", "ɢᴏᴀʟ", "gøàl", "🅖🅞🅐🅛", "G\u{301}OAL"] {
             assert_eq!(skeleton(&normalised(text)), "goal", "{text}");
         }
