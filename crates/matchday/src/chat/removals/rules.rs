@@ -46,12 +46,15 @@ impl Setting for Step {
 }
 
 /// Number of the offence that begins with the last of these removals, in the order of time. `None` if the last one belongs
-/// to an offence that began before.
+/// to an offence that began before. Messages that were found together have the same time, and all of them begin it.
 pub fn offence(removed_at: &[OffsetDateTime]) -> Option<usize> {
     let mut began = None::<OffsetDateTime>;
     let mut number = 0;
-    let mut begins = false;
+    let (mut begins, mut last) = (false, None);
     for &at in removed_at {
+        if last.replace(at) == Some(at) {
+            continue;
+        }
         begins = began.is_none_or(|began| at - began >= OFFENCE);
         if begins {
             began = Some(at);
@@ -82,7 +85,10 @@ mod tests {
         for (removed, expected) in [
             (vec![], None),
             (vec![0], Some(1)),
+            (vec![0, 0], Some(1)),
             (vec![0, 9], None),
+            (vec![0, 9, 9], None),
+            (vec![0, 10, 10], Some(2)),
             (vec![0, 10], Some(2)),
             (vec![0, 5, 12], Some(2)),
             (vec![0, 5, 12, 14], None),
