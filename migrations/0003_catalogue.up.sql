@@ -2,19 +2,58 @@
 
 create extension if not exists pg_trgm;
 
+-- Rows are inserted and never changed: matches refer to them, and their points must stay the same.
+create table rule_sets (
+    id            bigint      generated always as identity primary key,
+    slug          text        not null unique,
+    name          text        not null,
+    -- Points for the right outcome, the right difference and the exact score.
+    outcome       integer     not null,
+    difference    integer     not null,
+    exact         integer     not null,
+    -- Greatest distance from the right difference that earns points, and these points.
+    margin_within integer,
+    margin_points integer,
+    -- Greatest number of points that the confidence adds or takes.
+    stake         integer     not null,
+    -- Points for the team that advances in a knockout match.
+    advances      integer     not null,
+    -- Multipliers by stage, in halves: {"final": 4} doubles the points of the final.
+    multipliers   jsonb       not null,
+    -- Number of jokers of a user in a tournament.
+    jokers        integer     not null,
+    created_at    timestamptz not null,
+    constraint rule_sets_points check (0 <= outcome and outcome <= difference and difference <= exact and exact <= 1000),
+    constraint rule_sets_margin check ((margin_within is null) = (margin_points is null)
+        and margin_within between 1 and 999 and margin_points between outcome and exact),
+    constraint rule_sets_rest check (stake between 0 and 1000 and advances between 0 and 1000 and jokers between 0 and 100)
+);
+comment on table rule_sets is 'reference: values by which points are computed';
+-- The first rule set has id 1. Matches without another one refer to it.
+insert into rule_sets (slug, name, outcome, difference, exact, stake, advances, multipliers, jokers, created_at)
+values ('default', 'Default', 20, 30, 40, 20, 10, '{}', 0, now());
+
 create table sports (
-    id   bigint generated always as identity primary key,
-    slug text not null unique,
-    name text not null
+    id            bigint   generated always as identity primary key,
+    slug          text     not null unique,
+    name          text     not null,
+    -- Whether a match can end in a draw.
+    draws_allowed boolean  not null default true,
+    -- Highest score of a team that can be predicted.
+    max_score     smallint not null default 99 check (max_score between 1 and 999),
+    -- Rule set of new matches, unless their tournament has one.
+    rule_set_id   bigint   references rule_sets
 );
 comment on table sports is 'reference: sports';
 
 create table tournaments (
-    id       bigint generated always as identity primary key,
-    sport_id bigint not null references sports,
-    slug     text   not null unique,
-    name     text   not null,
-    logo     text
+    id          bigint generated always as identity primary key,
+    sport_id    bigint not null references sports,
+    slug        text   not null unique,
+    name        text   not null,
+    logo        text,
+    -- Rule set of new matches.
+    rule_set_id bigint references rule_sets
 );
 comment on table tournaments is 'reference: tournaments';
 
@@ -46,9 +85,18 @@ create table events (
     away_score      integer,
     -- Incremented by every result, correction and annulment, so each can be applied exactly once.
     result_revision bigint      not null default 0,
-    -- Version of the points rules for its predictions. A match keeps it when the rules change, so its points stay the
-    -- same.
-    rules_version   smallint    not null,
+    -- Never changes.
+    rule_set_id     bigint      not null default 1 references rule_sets,
+    -- Orders the rounds of a tournament.
+    round           smallint,
+    -- Slug of the stage, as in `group` or `final`.
+    stage           text,
+    -- Factor for all points of the match, in halves: the match's own, or that of its stage in the rule set.
+    multiplier      smallint    not null default 2,
+    -- Whether one of the teams advances.
+    is_knockout     boolean     not null default false,
+    -- Team that advanced: `home` or `away`.
+    advanced        text,
     updated_at      timestamptz not null,
 
     -- 0 live, 1 upcoming, 2 finished: the three states of the API, in the order of the list.
@@ -66,6 +114,10 @@ create table events (
         ('scheduled', 'live', 'finished', 'postponed', 'suspended', 'abandoned', 'cancelled', 'awarded')),
     constraint events_two_teams check (home_team_id <> away_team_id),
     constraint events_goals check (home_score between 0 and 999 and away_score between 0 and 999),
+    constraint events_round check (round between 1 and 999),
+    constraint events_multiplier check (multiplier in (2, 3, 4, 6)),
+    constraint events_advanced check (advanced is null
+        or (advanced in ('home', 'away') and is_knockout and status in ('finished', 'awarded'))),
     constraint events_result check (
         status not in ('finished', 'awarded') or (home_score is not null and away_score is not null)
     )
@@ -76,6 +128,7 @@ create index events_listed_by_tournament on events (tournament_id, phase, list_o
 create index events_by_home_team on events (home_team_id, phase, list_order, id);
 create index events_by_away_team on events (away_team_id, phase, list_order, id);
 create index events_by_start on events (start_time);
+create index events_by_round on events (tournament_id, round);
 
 create table user_teams (
     user_id bigint   not null references users,

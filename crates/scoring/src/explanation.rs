@@ -3,9 +3,10 @@
 use serde::Serialize;
 
 use crate::{
-    forecast::{Forecast, Pick, Score},
+    forecast::{Forecast, Pick, Score, Side},
     outcome::Outcome,
-    points::{Hit, RulesVersion},
+    points::Hit,
+    rule_set::{Margin, Multiplier, Terms},
 };
 
 /// Whether a prediction counts, and whether its match has a result.
@@ -43,12 +44,20 @@ impl PredictionState {
 pub enum PointsReason {
     /// The winner, or a draw.
     Outcome,
-    /// The difference between the goals of the two teams.
+    /// A difference that is almost right.
+    Margin,
+    /// The difference between the scores of the two teams.
     GoalDifference,
-    /// The goals of both teams.
+    /// The scores of both teams.
     ExactScore,
     /// Points won or lost through the confidence.
     Confidence,
+    /// The team that advances.
+    Advances,
+    /// Points added by the multiplier of the match; negative if the sum is.
+    Multiplier,
+    /// Points added by the joker; negative if the sum is.
+    Joker,
 }
 
 /// Points that a prediction earned for one aspect.
@@ -67,32 +76,51 @@ pub struct PointsPart {
 /// Explains the points of a forecast. Returns a part for every aspect that could have earned points, including aspects
 /// that earned none. Returns no parts if the match has no result.
 ///
-/// The parts are increments. A right goal difference is worth 30 points: 20 for the outcome and 10 more for the
-/// difference. An exact score is worth 40: another 10. A draw has no goal difference part, so its exact score adds 20.
-pub fn explain(forecast: Forecast, rules: RulesVersion, outcome: Outcome) -> Vec<PointsPart> {
-    let (Outcome::Result { home, away }, Some(earnings)) = (outcome, forecast.earnings(rules, outcome)) else {
+/// The parts are increments. In the default rule set, a right goal difference is worth 30 points: 20 for the outcome and
+/// 10 more for the difference. An exact score is worth 40: another 10. A draw has no goal difference part, so its exact
+/// score adds 20.
+pub fn explain(forecast: Forecast, terms: &Terms, outcome: Outcome) -> Vec<PointsPart> {
+    let (Outcome::Result { home, away, advanced }, Some(earnings)) = (outcome, forecast.earnings(terms, outcome))
+    else {
         return Vec::new();
     };
-    let (pick, winner) = (forecast.pick(), Pick::of(home, away));
-    let mut parts = Vec::with_capacity(4);
+    let (rules, hit, is_right) = (&terms.rules, earnings.hit, earnings.hit != Hit::Wrong);
+    let mut parts = Vec::with_capacity(8);
     let mut given = 0;
     // Each step adds the points of its hit minus the points that earlier steps added.
-    let mut step = |part, hit: Hit, is_reached: bool, reason| {
-        let points = if is_reached { hit.points() - given } else { 0 };
+    let mut step = |part, value: i32, is_reached: bool, reason| {
+        let points = if is_reached { (value - given).max(0) } else { 0 };
         given += points;
         parts.push(PointsPart { part, points, reason });
     };
-    let is_right = earnings.hit != Hit::Wrong;
-    step(PointsReason::Outcome, Hit::Outcome, is_right, outcome_reason(pick, winner));
+    step(PointsReason::Outcome, rules.outcome, is_right, outcome_reason(forecast.pick(), Pick::of(home, away)));
     if let Some(score) = forecast.score() {
-        if forecast.can_hit(Hit::Difference) {
-            let is_reached = matches!(earnings.hit, Hit::Difference | Hit::Exact);
-            step(PointsReason::GoalDifference, Hit::Difference, is_reached, difference_reason(score, home - away));
+        let difference = home - away;
+        if let Some(margin) = rules.margin.filter(|_| forecast.can_hit(rules, Hit::Margin)) {
+            // A difference or score that is exactly right is within the margin too.
+            let is_reached = matches!(hit, Hit::Margin | Hit::Difference | Hit::Exact);
+            step(PointsReason::Margin, margin.points, is_reached, margin_reason(score, margin, difference, is_right));
         }
-        step(PointsReason::ExactScore, Hit::Exact, earnings.hit == Hit::Exact, score_reason(score, home, away));
+        if forecast.can_hit(rules, Hit::Difference) {
+            let is_reached = matches!(hit, Hit::Difference | Hit::Exact);
+            step(PointsReason::GoalDifference, rules.difference, is_reached, difference_reason(score, difference));
+        }
+        step(PointsReason::ExactScore, rules.exact, hit == Hit::Exact, score_reason(score, home, away));
     }
+    let mut add = |part, points, reason| parts.push(PointsPart { part, points, reason });
     let reason = confidence_reason(forecast.confidence().percent(), is_right);
-    parts.push(PointsPart { part: PointsReason::Confidence, points: earnings.stake, reason });
+    add(PointsReason::Confidence, earnings.stake, reason);
+    if let Some(named) = forecast.advances().filter(|_| terms.is_knockout) {
+        add(PointsReason::Advances, earnings.advances, advances_reason(named, advanced));
+    }
+    if terms.multiplier != Multiplier::One {
+        let reason = format!("All points of this match count {} times.", terms.multiplier);
+        add(PointsReason::Multiplier, earnings.multiplied() - earnings.sum(), reason);
+    }
+    if forecast.joker() {
+        let reason = "Your joker doubled all points of this match.".to_owned();
+        add(PointsReason::Joker, earnings.total() - earnings.multiplied(), reason);
+    }
     parts
 }
 
@@ -111,16 +139,42 @@ fn outcome_reason(pick: Pick, winner: Pick) -> String {
     format!("{won}{predicted}.")
 }
 
-/// `difference` is the goal difference of the result, positive if the home team won.
+/// `difference` is the difference of the result, positive if the home team won.
 fn difference_reason(score: Score, difference: i32) -> String {
-    let predicted = i32::from(score.home()) - i32::from(score.away());
-    let goals = |number: i32| if number == 1 { "1 goal".to_owned() } else { format!("{number} goals") };
+    let predicted = predicted_difference(score);
     if predicted == difference {
-        format!("The winning margin was {}, as you predicted.", goals(predicted.abs()))
+        format!("The winning margin was {}, as you predicted.", predicted.abs())
     } else if predicted.signum() == difference.signum() {
-        format!("The winning margin was {}; you predicted {}.", goals(difference.abs()), goals(predicted.abs()))
+        format!("The winning margin was {}; you predicted {}.", difference.abs(), predicted.abs())
     } else {
-        "The goal difference counts only with the right outcome.".to_owned()
+        "The winning margin counts only with the right outcome.".to_owned()
+    }
+}
+
+fn margin_reason(score: Score, margin: Margin, difference: i32, is_right: bool) -> String {
+    let (within, off_by) = (margin.within, (predicted_difference(score) - difference).abs());
+    if !is_right {
+        "A close winning margin counts only with the right outcome.".to_owned()
+    } else if off_by <= within {
+        format!("Your winning margin was off by {off_by}, and up to {within} is close enough.")
+    } else {
+        format!("Your winning margin was off by {off_by}; only up to {within} is close enough.")
+    }
+}
+
+fn predicted_difference(score: Score) -> i32 {
+    i32::from(score.home()) - i32::from(score.away())
+}
+
+fn advances_reason(named: Side, advanced: Option<Side>) -> String {
+    let team = |side| match side {
+        Side::Home => "home team",
+        Side::Away => "away team",
+    };
+    match advanced {
+        None => "It is not known yet which team advances.".to_owned(),
+        Some(advanced) if advanced == named => format!("The {} advanced, as you predicted.", team(advanced)),
+        Some(advanced) => format!("The {} advanced; you predicted the {}.", team(advanced), team(named)),
     }
 }
 
@@ -145,12 +199,19 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::forecast::tests::forecast;
+    use crate::{
+        forecast::tests::forecast,
+        rule_set::{RuleSet, tests::any_terms},
+    };
 
-    const RULES: RulesVersion = RulesVersion::CURRENT;
+    const TERMS: Terms = Terms::DEFAULT;
 
     fn explained(forecast: Forecast, home: i32, away: i32) -> String {
-        let parts = explain(forecast, RULES, Outcome::Result { home, away });
+        explained_on(&TERMS, forecast, Outcome::result(home, away))
+    }
+
+    fn explained_on(terms: &Terms, forecast: Forecast, outcome: Outcome) -> String {
+        let parts = explain(forecast, terms, outcome);
         let lines: Vec<String> =
             parts.iter().map(|part| format!("{:?} {}: {}", part.part, part.points, part.reason)).collect();
         lines.join("\n")
@@ -160,19 +221,19 @@ mod tests {
     fn every_part_has_a_reason() {
         insta::assert_snapshot!(explained(forecast(Pick::Home, Some((2, 1)), 75), 2, 1), @r"
         Outcome 20: The home team won, as you predicted.
-        GoalDifference 10: The winning margin was 1 goal, as you predicted.
+        GoalDifference 10: The winning margin was 1, as you predicted.
         ExactScore 10: The score was 2–1, as you predicted.
         Confidence 19: You were 75% sure, and right.
         ");
         insta::assert_snapshot!(explained(forecast(Pick::Away, Some((0, 2)), 10), 1, 3), @r"
         Outcome 20: The away team won, as you predicted.
-        GoalDifference 10: The winning margin was 2 goals, as you predicted.
+        GoalDifference 10: The winning margin was 2, as you predicted.
         ExactScore 0: The score was 1–3; you predicted 0–2.
         Confidence 4: You were 10% sure, and right.
         ");
         insta::assert_snapshot!(explained(forecast(Pick::Home, Some((3, 0)), 0), 1, 0), @r"
         Outcome 20: The home team won, as you predicted.
-        GoalDifference 0: The winning margin was 1 goal; you predicted 3 goals.
+        GoalDifference 0: The winning margin was 1; you predicted 3.
         ExactScore 0: The score was 1–0; you predicted 3–0.
         Confidence 0: Your confidence was 0%, so nothing was at stake.
         ");
@@ -188,7 +249,7 @@ mod tests {
         ");
         insta::assert_snapshot!(explained(forecast(Pick::Home, Some((2, 1)), 100), 1, 2), @r"
         Outcome 0: The away team won; you predicted a home win.
-        GoalDifference 0: The goal difference counts only with the right outcome.
+        GoalDifference 0: The winning margin counts only with the right outcome.
         ExactScore 0: The score was 1–2; you predicted 2–1.
         Confidence -20: You were 100% sure, and wrong.
         ");
@@ -203,15 +264,53 @@ mod tests {
     }
 
     #[test]
+    fn optional_parts_appear_where_they_apply() {
+        let rules = RuleSet { margin: Some(Margin { within: 1, points: 25 }), ..RuleSet::DEFAULT };
+        let terms = Terms { rules, multiplier: Multiplier::OneAndHalf, is_knockout: true };
+        let forecast = forecast(Pick::Home, Some((2, 1)), 75).with_advances(Some(Side::Home)).with_joker(true);
+        let outcome = |home, away, advanced| Outcome::Result { home, away, advanced };
+        insta::assert_snapshot!(explained_on(&terms, forecast, outcome(2, 1, Some(Side::Home))), @r"
+        Outcome 20: The home team won, as you predicted.
+        Margin 5: Your winning margin was off by 0, and up to 1 is close enough.
+        GoalDifference 5: The winning margin was 1, as you predicted.
+        ExactScore 10: The score was 2–1, as you predicted.
+        Confidence 19: You were 75% sure, and right.
+        Advances 10: The home team advanced, as you predicted.
+        Multiplier 35: All points of this match count 1.5 times.
+        Joker 103: Your joker doubled all points of this match.
+        ");
+        insta::assert_snapshot!(explained_on(&terms, forecast, outcome(4, 1, Some(Side::Away))), @r"
+        Outcome 20: The home team won, as you predicted.
+        Margin 0: Your winning margin was off by 2; only up to 1 is close enough.
+        GoalDifference 0: The winning margin was 3; you predicted 1.
+        ExactScore 0: The score was 4–1; you predicted 2–1.
+        Confidence 19: You were 75% sure, and right.
+        Advances 0: The away team advanced; you predicted the home team.
+        Multiplier 20: All points of this match count 1.5 times.
+        Joker 58: Your joker doubled all points of this match.
+        ");
+        insta::assert_snapshot!(explained_on(&terms, forecast, outcome(1, 1, None)), @r"
+        Outcome 0: The match was a draw; you predicted a home win.
+        Margin 0: A close winning margin counts only with the right outcome.
+        GoalDifference 0: The winning margin counts only with the right outcome.
+        ExactScore 0: The score was 1–1; you predicted 2–1.
+        Confidence -11: You were 75% sure, and wrong.
+        Advances 0: It is not known yet which team advances.
+        Multiplier -6: All points of this match count 1.5 times.
+        Joker -16: Your joker doubled all points of this match.
+        ");
+    }
+
+    #[test]
     fn no_parts_without_a_result() {
         for outcome in [Outcome::Open, Outcome::Void] {
-            assert_eq!(explain(forecast(Pick::Home, Some((2, 1)), 100), RULES, outcome), []);
+            assert_eq!(explain(forecast(Pick::Home, Some((2, 1)), 100), &TERMS, outcome), []);
         }
     }
 
     #[test]
     fn late_prediction_never_counts_and_void_comes_first() {
-        let result = Outcome::Result { home: 1, away: 0 };
+        let result = Outcome::result(1, 0);
         for (is_in_time, outcome, expected) in [
             (true, Outcome::Open, PredictionState::Open),
             (true, result, PredictionState::Settled),
@@ -228,15 +327,18 @@ mod tests {
         #[test]
         fn parts_add_up_to_the_points(
             goals in (0_i64..=9, 0_i64..=9), scored: bool, confidence in 0_i64..=100, home in 0..=9, away in 0..=9,
+            terms in any_terms(), joker: bool,
+            named in prop::sample::select(&[None, Some(Side::Home), Some(Side::Away)][..]),
+            advanced in prop::sample::select(&[None, Some(Side::Home), Some(Side::Away)][..]),
         ) {
             let pick = Score::new(goals.0, goals.1).expect("a score").pick();
-            let forecast = forecast(pick, scored.then_some(goals), confidence);
-            let outcome = Outcome::Result { home, away };
-            let parts = explain(forecast, RULES, outcome);
+            let forecast = forecast(pick, scored.then_some(goals), confidence).with_advances(named).with_joker(joker);
+            let outcome = Outcome::Result { home, away, advanced };
+            let parts = explain(forecast, &terms, outcome);
             let total: i32 = parts.iter().map(|part| part.points).sum();
-            prop_assert_eq!(Some(total), forecast.points(RULES, outcome));
-            let negative = |part: &&PointsPart| part.points < 0;
-            prop_assert!(parts.iter().filter(negative).all(|part| part.part == PointsReason::Confidence));
+            prop_assert_eq!(Some(total), forecast.points(&terms, outcome));
+            let may_cost = [PointsReason::Confidence, PointsReason::Multiplier, PointsReason::Joker];
+            prop_assert!(parts.iter().all(|part| part.points >= 0 || may_cost.contains(&part.part)));
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Content of a prediction: a pick, an optional score, and a confidence.
+//! Content of a prediction: a pick, an optional score, a confidence, an optional team that advances, and a joker.
 
 use std::{cmp::Ordering, str::FromStr};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The predicted winner, or a draw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -52,20 +52,65 @@ impl FromStr for Pick {
     }
 }
 
-/// A predicted score, with 0 to 99 goals per team.
+/// One of the two teams of a match.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Side {
+    Home,
+    Away,
+}
+
+impl Side {
+    pub const ALL: [Self; 2] = [Self::Home, Self::Away];
+
+    /// Name in JSON and in the database.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Home => "home",
+            Self::Away => "away",
+        }
+    }
+
+    /// The pick that this team wins.
+    pub fn wins(self) -> Pick {
+        match self {
+            Self::Home => Pick::Home,
+            Self::Away => Pick::Away,
+        }
+    }
+}
+
+/// Error for a name that is neither of the teams.
+#[derive(Debug, thiserror::Error)]
+#[error("`{0}` is neither home nor away")]
+pub struct UnknownSide(String);
+
+impl FromStr for Side {
+    type Err = UnknownSide;
+
+    fn from_str(name: &str) -> Result<Self, UnknownSide> {
+        Self::ALL.into_iter().find(|side| side.name() == name).ok_or_else(|| UnknownSide(name.to_owned()))
+    }
+}
+
+/// A predicted score, with 0 to 999 points or goals per team. A sport can have a lower limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = ScorePrediction))]
 pub struct Score {
-    #[cfg_attr(feature = "openapi", schema(minimum = 0, maximum = 99, example = 2))]
+    #[cfg_attr(feature = "openapi", schema(minimum = 0, maximum = 999, example = 2))]
     home: i16,
-    #[cfg_attr(feature = "openapi", schema(minimum = 0, maximum = 99, example = 1))]
+    #[cfg_attr(feature = "openapi", schema(minimum = 0, maximum = 999, example = 1))]
     away: i16,
 }
 
 impl Score {
+    /// Greatest score of a team.
+    pub const MOST: i16 = 999;
+
     /// Returns `None` if either number of goals is out of range.
     pub fn new(home: i64, away: i64) -> Option<Self> {
-        let goals = |number| i16::try_from(number).ok().filter(|number| (0..=99).contains(number));
+        let goals = |number| i16::try_from(number).ok().filter(|number| (0..=Self::MOST).contains(number));
         Some(Self { home: goals(home)?, away: goals(away)? })
     }
 
@@ -105,13 +150,29 @@ pub struct Forecast {
     pick: Pick,
     score: Option<Score>,
     confidence: Confidence,
+    advances: Option<Side>,
+    joker: bool,
 }
 
 impl Forecast {
-    /// Returns `None` if the score contradicts the pick.
+    /// Creates a forecast without a team that advances and without a joker. Returns `None` if the score contradicts the
+    /// pick.
     pub fn new(pick: Pick, score: Option<Score>, confidence: Confidence) -> Option<Self> {
         let agrees = score.is_none_or(|score| score.pick() == pick);
-        agrees.then_some(Self { pick, score, confidence })
+        agrees.then_some(Self { pick, score, confidence, advances: None, joker: false })
+    }
+
+    /// Sets the team that advances in a knockout match. It need not be the team that wins the match: a tie can have two
+    /// matches, and a draw has no winner.
+    #[must_use]
+    pub fn with_advances(self, advances: Option<Side>) -> Self {
+        Self { advances, ..self }
+    }
+
+    /// Sets whether the user plays a joker, which doubles all points of the match.
+    #[must_use]
+    pub fn with_joker(self, joker: bool) -> Self {
+        Self { joker, ..self }
     }
 
     pub fn pick(self) -> Pick {
@@ -126,6 +187,15 @@ impl Forecast {
     /// Returns the confidence in the pick. It does not apply to the score.
     pub fn confidence(self) -> Confidence {
         self.confidence
+    }
+
+    /// Returns the team that advances; `None` if the user named none.
+    pub fn advances(self) -> Option<Side> {
+        self.advances
+    }
+
+    pub fn joker(self) -> bool {
+        self.joker
     }
 }
 
@@ -147,12 +217,18 @@ pub(crate) mod tests {
             assert_eq!(serde_json::to_value(pick).expect("JSON"), pick.name());
         }
         assert!("Home".parse::<Pick>().is_err());
+        for side in Side::ALL {
+            assert_eq!(side.name().parse::<Side>().expect("a side"), side);
+            assert_eq!(serde_json::to_value(side).expect("JSON"), side.name());
+            assert_eq!(side.wins().name(), side.name());
+        }
+        assert!("draw".parse::<Side>().is_err());
     }
 
     proptest! {
         #[test]
-        fn rejects_scores_and_confidence_out_of_range(home: i64, away: i64, near in -5_i64..=120) {
-            let possible = |goals: i64| (0..=99).contains(&goals);
+        fn rejects_scores_and_confidence_out_of_range(home: i64, away: i64, near in -5_i64..=1_020) {
+            let possible = |goals: i64| (0..=999).contains(&goals);
             prop_assert_eq!(Score::new(home, near).is_some(), possible(home) && possible(near));
             prop_assert_eq!(Score::new(near, away).is_some(), possible(near) && possible(away));
             prop_assert_eq!(Confidence::new(near).is_some(), (0..=100).contains(&near));
