@@ -1,9 +1,12 @@
 drop function prediction_points;
-drop type final_score;
+drop function points_sum;
+drop type match_result;
 drop type forecast;
+drop type point_rules;
 drop function pick_of;
 drop function insert_alone;
 drop function open_matches;
+drop function allows_prediction;
 drop function accepts_predictions;
 drop table event_tallies;
 drop function add_event_partitions;

@@ -20,6 +20,10 @@ create table predictions (
     away_goals smallint,
     -- Confidence of the user, in percent.
     confidence smallint    not null,
+    -- Team that advances in a knockout match, if given: `home` or `away`.
+    advances   text,
+    -- Whether the user plays a joker, which doubles the points.
+    joker      boolean     not null default false,
     -- 1 for the first submission, incremented by each replacement.
     revision   integer     not null,
     -- Times of the first and last revision, by the same clock that decides whether the match is open.
@@ -27,11 +31,12 @@ create table predictions (
     updated_at timestamptz not null,
     primary key (user_id, event_id),
     constraint predictions_prediction check (prediction in ('home', 'draw', 'away')),
-    constraint predictions_goals check (home_goals between 0 and 99 and away_goals between 0 and 99),
+    constraint predictions_goals check (home_goals between 0 and 999 and away_goals between 0 and 999),
     constraint predictions_score check ((home_goals is null) = (away_goals is null)),
     constraint predictions_agree check (home_goals is null or prediction =
         case when home_goals > away_goals then 'home' when home_goals < away_goals then 'away' else 'draw' end),
-    constraint predictions_confidence check (confidence between 0 and 100)
+    constraint predictions_confidence check (confidence between 0 and 100),
+    constraint predictions_advances check (advances in ('home', 'away'))
 ) partition by range (event_id);
 comment on table predictions is 'user: predictions, at most one per user and match';
 -- For reading the predictions of a match, in pages for lists and in chunks for scores.
@@ -45,6 +50,8 @@ create table prediction_revisions (
     home_goals smallint,
     away_goals smallint,
     confidence smallint    not null,
+    advances   text,
+    joker      boolean     not null default false,
     made_at    timestamptz not null,
     -- Time of the next revision. This one counted after `made_at`, up to and including this time.
     replaced_at timestamptz not null,
@@ -138,26 +145,45 @@ create function accepts_predictions(status text, start_time timestamptz, moment 
     language sql immutable parallel safe
     return status = 'scheduled' and start_time > moment;
 
--- Those of these matches that accept predictions now, and the time that decided it. Called behind the gates of the
--- matches. A function, because on Citus a query of `events` may run on another node, with another clock.
-create function open_matches(ids bigint[]) returns table (id bigint, moment timestamptz)
+-- Whether the rules of a sport and match allow a prediction. `check_forecast` in `predictions/rules.rs` names the rule
+-- that does not.
+create function allows_prediction(
+    draws_allowed boolean, max_score smallint, is_knockout boolean,
+    prediction text, home_goals smallint, away_goals smallint, advances text
+) returns boolean
+    language sql immutable parallel safe
+    return (draws_allowed or prediction <> 'draw')
+        and (home_goals is null or (home_goals <= max_score and away_goals <= max_score))
+        and (advances is null or (is_knockout and (draws_allowed or advances = prediction)));
+
+-- Those of these matches that accept predictions now, with the rules for predictions, and the time that decided it.
+-- Called behind the gates of the matches. A function, because on Citus a query of `events` may run on another node, with
+-- another clock.
+create function open_matches(ids bigint[]) returns table (
+    id bigint, moment timestamptz, tournament_id bigint, draws_allowed boolean, max_score smallint, is_knockout boolean,
+    jokers integer
+)
     language plpgsql as $$
 #variable_conflict use_column
 begin
     moment := clock_timestamp();
     return query
-        select e.id, open_matches.moment
+        select e.id, open_matches.moment, e.tournament_id, s.draws_allowed, s.max_score, e.is_knockout, r.jokers
         from events e
+        join tournaments t on t.id = e.tournament_id
+        join sports s on s.id = t.sport_id
+        join rule_sets r on r.id = e.rule_set_id
         where e.id = any(open_matches.ids) and accepts_predictions(e.status, e.start_time, open_matches.moment);
 end $$;
 
 -- Inserts a single first prediction in one statement, with the same result as the batch in `predictions/store.rs`,
 -- which would need four round trips. Returns no row if the user has a prediction of the match already, if the match
--- is not open, or if the request's idempotency key was used before. A request without a key has nulls for its digests.
+-- is not open, if the match or its sport does not allow the prediction, or if the request's idempotency key was used
+-- before. A request without a key has nulls for its digests. Predictions with a joker are not written by this function.
 create function insert_alone(
     gate_class integer, gate integer, slot smallint,
     user_id bigint, event_id bigint, prediction text, home_goals smallint, away_goals smallint, confidence smallint,
-    key_digest bytea, request_digest bytea, requested_at timestamptz
+    advances text, key_digest bytea, request_digest bytea, requested_at timestamptz
 ) returns table (id bigint, created_at timestamptz)
     language plpgsql as $$
 #variable_conflict use_column
@@ -173,15 +199,18 @@ begin
     perform pg_advisory_xact_lock_shared(gate_class, gate);
     now := clock_timestamp();
     if not exists (
-        select 1 from events e where e.id = insert_alone.event_id and accepts_predictions(e.status, e.start_time, now)
+        select 1 from events e join tournaments t on t.id = e.tournament_id join sports s on s.id = t.sport_id
+        where e.id = insert_alone.event_id and accepts_predictions(e.status, e.start_time, now)
+          and allows_prediction(s.draws_allowed, s.max_score, e.is_knockout, insert_alone.prediction,
+                                insert_alone.home_goals, insert_alone.away_goals, insert_alone.advances)
     ) then
         return;
     end if;
     return query
         insert into predictions as p
-            (user_id, event_id, prediction, home_goals, away_goals, confidence, revision, created_at, updated_at)
+            (user_id, event_id, prediction, home_goals, away_goals, confidence, advances, revision, created_at, updated_at)
         values (insert_alone.user_id, insert_alone.event_id, insert_alone.prediction, insert_alone.home_goals,
-                insert_alone.away_goals, insert_alone.confidence, 1, now, now)
+                insert_alone.away_goals, insert_alone.confidence, insert_alone.advances, 1, now, now)
         on conflict (user_id, event_id) do nothing
         returning p.id, p.created_at;
     if found then
@@ -205,24 +234,46 @@ create function pick_of(home integer, away integer) returns text
     language sql immutable parallel safe
     return case when home > away then 'home' when home < away then 'away' else 'draw' end;
 
--- Content of a prediction, with the types of its columns.
-create type forecast as (pick text, home_goals smallint, away_goals smallint, confidence smallint);
+-- Values of a rule set that points depend on.
+create type point_rules as (
+    outcome integer, difference integer, exact integer, margin_within integer, margin_points integer, stake integer,
+    advances integer
+);
 
--- Result of a match; both fields are null without one.
-create type final_score as (home integer, away integer);
+-- Content of a prediction, with the types of its columns.
+create type forecast as (
+    pick text, home_goals smallint, away_goals smallint, confidence smallint, advances text, joker boolean
+);
+
+-- Result of a match, with the details of the match that points depend on. The scores are null without a result.
+create type match_result as (home integer, away integer, advanced text, is_knockout boolean, multiplier smallint);
+
+-- Points of a prediction before multiplier and joker.
+create function points_sum(rules point_rules, forecast forecast, result match_result) returns integer
+    language sql immutable parallel safe
+    return case
+        when forecast.pick <> pick_of(result.home, result.away)
+            then -((rules.stake * forecast.confidence * forecast.confidence + 5000) / 10000)
+        else (rules.stake * (200 * forecast.confidence - forecast.confidence * forecast.confidence) + 5000) / 10000
+             + case when forecast.home_goals = result.home and forecast.away_goals = result.away then rules.exact
+                    when forecast.home_goals is null or result.home = result.away then rules.outcome
+                    when forecast.home_goals - forecast.away_goals = result.home - result.away
+                        then greatest(rules.difference, rules.margin_points)
+                    when abs(forecast.home_goals - forecast.away_goals - result.home + result.away) <= rules.margin_within
+                        then rules.margin_points
+                    else rules.outcome end
+    end
+    + case when result.is_knockout and forecast.advances = result.advanced then rules.advances else 0 end;
 
 -- Points of a prediction; null without a result. It must compute the same as `Forecast::points` in `crates/scoring`,
 -- where the rules are explained. The planner inlines it, and reads the fields of `row(…)::forecast` without building
--- the row.
-create function prediction_points(rules_version smallint, forecast forecast, result final_score) returns integer
+-- the row. The expression after `else` is half of a product, with halves rounded away from zero; most matches do not
+-- need it.
+create function prediction_points(rules point_rules, forecast forecast, result match_result) returns integer
     language sql immutable parallel safe
     return case
-        when rules_version <> 1 or result.home is null or result.away is null then null
-        when forecast.pick <> pick_of(result.home, result.away)
-            then -((forecast.confidence * forecast.confidence + 250) / 500)
-        else case when forecast.home_goals = result.home and forecast.away_goals = result.away then 40
-                  when forecast.home_goals - forecast.away_goals = result.home - result.away
-                       and result.home <> result.away then 30
-                  else 20 end
-             + (200 * forecast.confidence - forecast.confidence * forecast.confidence + 250) / 500
+        when result.home is null or result.away is null then null
+        when result.multiplier = 2 and not forecast.joker then points_sum(rules, forecast, result)
+        else points_sum(rules, forecast, result) * result.multiplier * case when forecast.joker then 2 else 1 end
+             - points_sum(rules, forecast, result) * result.multiplier * case when forecast.joker then 2 else 1 end / 2
     end;

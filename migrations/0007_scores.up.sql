@@ -9,6 +9,11 @@ create table event_results (
     away_score    integer,
     -- Start of the match as known then. It determines the leaderboards and the predictions that count.
     start_time    timestamptz not null,
+    -- Other details of the match as known then: see `events`.
+    round         smallint,
+    multiplier    smallint    not null default 2,
+    is_knockout   boolean     not null default false,
+    advanced      text,
     recorded_at   timestamptz not null,
     -- Time of the next check for lost work, while the job is unfinished.
     look_again_at timestamptz not null,
@@ -70,15 +75,12 @@ create table score_retention (
 );
 comment on table score_retention is 'local: past weeks whose scores were deleted';
 
--- Leaderboards that a match counts for.
-create function score_scopes(tournament_id bigint, start_time timestamptz) returns text[]
+-- Leaderboards that a match counts for, in the order of their names.
+create function score_scopes(tournament_id bigint, start_time timestamptz, round smallint) returns text[]
     language sql immutable parallel safe
-    return array[
-        'all',
-        'month:' || to_char(start_time at time zone 'UTC', 'YYYY-MM'),
-        'tournament:' || tournament_id,
-        'week:' || to_char(start_time at time zone 'UTC', 'IYYY-IW')
-    ];
+    return array['all', 'month:' || to_char(start_time at time zone 'UTC', 'YYYY-MM')]
+        || case when round is not null then array['round:' || tournament_id || ':' || round] end
+        || array['tournament:' || tournament_id, 'week:' || to_char(start_time at time zone 'UTC', 'IYYY-IW')];
 
 -- Points of each user for each result that gives points. A result counts the content that a prediction had at the start
 -- of the match as known then, or when the result was recorded, if that was earlier. A revision counts from `made_at`
@@ -86,18 +88,24 @@ create function score_scopes(tournament_id bigint, start_time timestamptz) retur
 -- latest revision counts: PostgreSQL then skips the lookup, which is needed for few predictions.
 create view result_points as
     select c.event_id, c.revision, c.user_id,
-           prediction_points(c.rules_version, row(c.prediction, c.home_goals, c.away_goals, c.confidence)::forecast,
-                             row(c.home_score, c.away_score)::final_score) as points,
+           prediction_points(
+               row(c.outcome, c.difference, c.exact, c.margin_within, c.margin_points, c.stake, c.rule_advances)::point_rules,
+               row(c.prediction, c.home_goals, c.away_goals, c.confidence, c.advances, c.joker)::forecast,
+               row(c.home_score, c.away_score, c.advanced, c.is_knockout, c.multiplier)::match_result) as points,
            case when c.home_goals = c.home_score and c.away_goals = c.away_score then 1 else 0 end as exact,
            case when c.prediction = pick_of(c.home_score, c.away_score) then 1 else 0 end as correct
     from (
-        select r.event_id, r.revision, r.home_score, r.away_score, e.rules_version, p.user_id,
+        select r.event_id, r.revision, r.home_score, r.away_score, r.advanced, r.is_knockout, r.multiplier, p.user_id,
+               s.outcome, s.difference, s.exact, s.margin_within, s.margin_points, s.stake, s.advances as rule_advances,
                case when l.revision is null then p.prediction else l.prediction end as prediction,
                case when l.revision is null then p.home_goals else l.home_goals end as home_goals,
                case when l.revision is null then p.away_goals else l.away_goals end as away_goals,
-               case when l.revision is null then p.confidence else l.confidence end as confidence
+               case when l.revision is null then p.confidence else l.confidence end as confidence,
+               case when l.revision is null then p.advances else l.advances end as advances,
+               case when l.revision is null then p.joker else l.joker end as joker
         from event_results r
         join events e on e.id = r.event_id
+        join rule_sets s on s.id = e.rule_set_id
         join predictions p on p.event_id = r.event_id
         left join prediction_revisions l
           on l.user_id = p.user_id

@@ -33,7 +33,10 @@ use web::{
 
 use crate::{
     admin::console::{self, ConsoleState, service::Console},
-    catalogue::{feeds::service::Feeds, fixtures::service::Fixtures, matches::service::Matches, teams::service::Teams},
+    catalogue::{
+        feeds::service::Feeds, fixtures::service::Fixtures, matches::service::Matches, rule_sets::service::RuleSets,
+        teams::service::Teams,
+    },
     chat::{
         self,
         accounts::{service::Chat, work::ChatWork},
@@ -60,7 +63,7 @@ use crate::{
         predictions::service::Predictions,
         scores::{
             leaderboard::Leaderboards, leaderboard_cache::LeaderboardCache, room_leaderboards::RoomLeaderboards,
-            service::Scores,
+            rounds::Rounds, service::Scores,
         },
     },
     identity::{
@@ -112,6 +115,7 @@ pub struct Services {
     pub idempotency: Idempotency,
     pub matches: Arc<Matches>,
     pub teams: Teams,
+    pub rule_sets: RuleSets,
     pub fixtures: Fixtures,
     pub feeds: Feeds,
     pub coins: Coins,
@@ -119,6 +123,7 @@ pub struct Services {
     pub scores: Scores,
     pub leaderboard_cache: LeaderboardCache,
     pub leaderboards: Leaderboards,
+    pub rounds: Rounds,
     pub live: Live,
     pub announcements: Announcements,
     pub webhooks: Webhooks,
@@ -250,6 +255,7 @@ impl App {
             core.random.clone(),
             &config.stream,
         );
+        let rounds = Rounds { db: core.db.clone(), streams: streams.clone(), leaderboards: leaderboards.clone() };
         let announcements = Announcements {
             db: core.db.clone(),
             streams: streams.clone(),
@@ -285,6 +291,7 @@ impl App {
             console: Console::new(&core, &config.console, &config.codes.keys, config.coins.per_point)?,
             user_limit: UserLimit::new(&core, &config.http),
             teams: Teams::new(&core),
+            rule_sets: RuleSets::new(&core),
             shutdown: Shutdown::default(),
             leases: OnceLock::new(),
             checks,
@@ -318,6 +325,7 @@ impl App {
             scores,
             leaderboard_cache,
             leaderboards,
+            rounds,
             live,
             announcements,
         })))
@@ -445,6 +453,7 @@ services! {
     shutdown: Shutdown,
     sms: Sms,
     teams: Teams,
+    rule_sets: RuleSets,
     usernames: Usernames,
 }
 

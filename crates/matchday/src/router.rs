@@ -31,7 +31,7 @@ use web::{
 use crate::{
     admin::console,
     app::App,
-    catalogue::{matches, teams},
+    catalogue::{matches, rule_sets, teams},
     chat::{
         self, membership_sync, moderation, removals, reports, room_moderation, rooms,
         view::payloads::{ChatSender, StreamChat},
@@ -97,6 +97,7 @@ fn features() -> OpenApiRouter<App> {
         .merge(chat::accounts::routes())
         .merge(chat::keys::routes())
         .merge(matches::routes())
+        .merge(rule_sets::routes())
         .merge(teams::routes())
         .merge(predictions::routes())
         .merge(scores::routes())

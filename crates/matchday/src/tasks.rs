@@ -26,6 +26,7 @@ use crate::{
     },
     chat::{accounts::work::ChatWork, messages::IGNORED, removals::service::Removals, reports, rooms::service::Rooms},
     delivery::{announcements::service::Announcements, live::tallies::TallyPublisher, webhooks::service::Webhooks},
+    game::scores::rounds::Rounds,
     identity::{account_deletion, accounts::restrictions, sessions},
 };
 
@@ -102,6 +103,7 @@ pub fn queues(app: &App) {
     consume(app, Rooms::work(), &app.rooms, |rooms, work| async move { rooms.perform(work).await });
     consume(app, Removals::work(), &app.removals, |removals, work| async move { removals.perform(work).await });
     consume(app, app.scores.work(), &app.scores, |scores, work| async move { scores.perform(work).await });
+    consume(app, Rounds::work(), &app.rounds, |rounds, fact| async move { rounds.perform(fact).await });
     for spec in Announcements::specs() {
         consume(app, spec, &app.announcements, |announcements, fact| async move { announcements.pass_on(fact).await });
     }

@@ -56,6 +56,8 @@ id! {
     TournamentId,
     /// Identifies a team that plays matches.
     TeamId,
+    /// Identifies the values by which points are computed.
+    RuleSetId,
     /// Identifies a match, which the API calls an event.
     MatchId as EventId,
     /// Identifies a user's prediction of a match.

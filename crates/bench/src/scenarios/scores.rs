@@ -169,11 +169,12 @@ fn bare_update(event: usize) -> String {
     format!(
         "update user_scores s set points = s.points + d.points, exact = s.exact + d.exact, correct = s.correct + d.correct,
            settled = s.settled + 1
-         from (select user_id, prediction_points(1::smallint, row(prediction, home_goals, away_goals, confidence)::forecast,
-                                                  row(2, 1)::final_score) as points,
+         from (select user_id, prediction_points(row(20, 30, 40, null, null, 20, 10)::point_rules,
+                                                  row(prediction, home_goals, away_goals, confidence, null, false)::forecast,
+                                                  row(2, 1, null, false, 2)::match_result) as points,
                  case when home_goals = 2 and away_goals = 1 then 1 else 0 end as exact,
                  case when prediction = 'home' then 1 else 0 end as correct
                from predictions where event_id = {event}) d
-         where s.user_id = d.user_id and s.scope = any (score_scopes(1, '2026-05-01 15:00+00'))"
+         where s.user_id = d.user_id and s.scope = any (score_scopes(1, '2026-05-01 15:00+00', null))"
     )
 }

@@ -3,4 +3,5 @@
 pub mod feeds;
 pub mod fixtures;
 pub mod matches;
+pub mod rule_sets;
 pub mod teams;

@@ -4,7 +4,7 @@ use scoring::{Confidence, Forecast, Pick, Score};
 use time::{Duration, OffsetDateTime};
 
 use crate::catalogue::{
-    fixtures::document::{Document, MatchEntry, SportEntry, TeamEntry, TournamentEntry},
+    fixtures::document::{Document, EntryDetails, MatchEntry, SportEntry, TeamEntry, TournamentEntry},
     matches::rules::Status,
 };
 
@@ -62,6 +62,13 @@ struct Fixture {
     scores: Option<(i32, i32)>,
 }
 
+impl Fixture {
+    /// Number of the round, which is part of the key.
+    fn round(&self) -> Option<i16> {
+        self.key.split('-').nth(1)?.parse().ok()
+    }
+}
+
 const fn fixture(
     key: &'static str,
     (home, away): (usize, usize),
@@ -115,15 +122,18 @@ pub fn tournament(now: OffsetDateTime, crests: &str) -> Document {
             venue: TEAMS[fixture.home].3.to_owned(),
             status: fixture.status,
             scores: fixture.scores,
+            details: EntryDetails { round: fixture.round(), ..EntryDetails::default() },
         })
         .collect();
     Document {
-        sport: SportEntry { slug: "football".to_owned(), name: "Football".to_owned() },
+        sport: SportEntry { slug: "football".to_owned(), name: "Football".to_owned(), ..SportEntry::default() },
         tournament: TournamentEntry {
             slug: TOURNAMENT.to_owned(),
             name: "Lantern Cup".to_owned(),
             logo: Some(format!("{crests}/{TOURNAMENT}.svg")),
+            rule_set: None,
         },
+        rule_sets: Vec::new(),
         teams,
         matches,
     }

@@ -404,6 +404,7 @@ fn openapi_lists_every_operation_and_its_errors() {
     GET /api/auth/removed-messages list_removed_messages 200 401 403 422 429 500 503
     GET /api/auth/reports list_own_reports 200 401 403 422 429 500 503
     POST /api/auth/resend-code resend_code 200 400 401 403 409 413 422 429 500 503
+    GET /api/auth/rule-sets/{id} get_rule_set 200 401 403 404 429 500 503
     GET /api/auth/sessions list_sessions 200 401 403 422 429 500 503
     DELETE /api/auth/sessions/{id} end_session 200 401 403 404 429 500 503
     GET /api/auth/sports list_sports 200 401 403 422 429 500 503

@@ -35,6 +35,7 @@ impl<'a> TestFixtures<'a> {
             starts_in: Duration::hours(2),
             status: "scheduled",
             score: None,
+            more: json!({}),
         }
     }
 
@@ -70,6 +71,22 @@ impl<'a> TestFixtures<'a> {
         self.app.app.fixtures.import(&document, Mode::Write, |_| {}).await.expect("imported")
     }
 
+    /// Imports matches in a document with further fields, such as `rule_sets`. Fields that the document has already are
+    /// replaced. Returns the ids of the matches.
+    pub async fn import_with(&self, more: Value, matches: &[Value]) -> Vec<i64> {
+        let mut document = self.document(matches);
+        merge(&mut document, &more);
+        let document = Document::parse(&document.to_string()).expect("a valid document");
+        self.app.app.fixtures.import(&document, Mode::Write, |_| {}).await.expect("imported");
+        self.app.published().await;
+        let mut ids = Vec::with_capacity(matches.len());
+        for entry in matches {
+            let id = sqlx::query_scalar("select id from events where key = $1").bind(entry["key"].as_str());
+            ids.push(id.fetch_one(&self.app.app.core.db).await.expect("an imported match"));
+        }
+        ids
+    }
+
     /// Imports the teams without matches.
     pub async fn import_teams(&self) -> Report {
         self.import(&[]).await
@@ -88,6 +105,13 @@ impl<'a> TestFixtures<'a> {
     }
 }
 
+/// Adds the fields of an object to another one.
+fn merge(into: &mut Value, more: &Value) {
+    if let (Some(into), Some(more)) = (into.as_object_mut(), more.as_object()) {
+        into.extend(more.clone());
+    }
+}
+
 /// Builder of one match in a fixture document.
 pub struct MatchBuilder<'f, 'a> {
     fixtures: &'f TestFixtures<'a>,
@@ -97,6 +121,7 @@ pub struct MatchBuilder<'f, 'a> {
     starts_in: Duration,
     status: &'static str,
     score: Option<(i32, i32)>,
+    more: Value,
 }
 
 impl MatchBuilder<'_, '_> {
@@ -129,10 +154,17 @@ impl MatchBuilder<'_, '_> {
         self
     }
 
+    /// Sets further fields of the entry, as in `{"round": 3}`.
+    #[must_use]
+    pub fn with(mut self, more: Value) -> Self {
+        self.more = more;
+        self
+    }
+
     /// Renders the match as an entry of a fixture document.
     pub fn json(&self) -> Value {
         let start = self.fixtures.app.clock.now() + self.starts_in;
-        json!({
+        let mut entry = json!({
             "key": format!("{}-{}", self.key, self.fixtures.tag),
             "home": self.fixtures.slug(self.home),
             "away": self.fixtures.slug(self.away),
@@ -141,7 +173,9 @@ impl MatchBuilder<'_, '_> {
             "status": self.status,
             "home_score": self.score.map(|(home, _)| home),
             "away_score": self.score.map(|(_, away)| away),
-        })
+        });
+        merge(&mut entry, &self.more);
+        entry
     }
 
     /// Imports the match and returns its id.

@@ -155,7 +155,7 @@ fn single(kind: &str, column: &str, at: usize, set: usize, (element, id): (usize
             _ => id.to_string(),
         },
         "Int4" | "Int2" => match column {
-            "lane" | "stand" | "rules_version" | "key_version" | "level" => "1".to_owned(),
+            "lane" | "stand" | "key_version" | "level" => "1".to_owned(),
             "status" => "201".to_owned(),
             "home_goals" | "away_goals" => "null".to_owned(),
             _ => (1 + (set + element) % 3).to_string(),

@@ -6,10 +6,10 @@ insert into tournaments (id, sport_id, slug, name, logo) overriding system value
 insert into teams (id, sport_id, slug, name, logo, country, founded) overriding system value
     select n, 1, 'team' || n, 'Team ' || n, null, 'GB', 1900 + n from generate_series(1, 20) n;
 insert into events (id, tournament_id, key, home_team_id, away_team_id, start_time, venue, status, home_score, away_score,
-                    result_revision, rules_version, updated_at) overriding system value
+                    result_revision, updated_at) overriding system value
     select n, 1 + n % 3, 'm' || n, n, n % 20 + 1, timestamptz '2026-06-01 12:00+00' + n * interval '1 hour', 'Ground',
            case when n % 4 = 0 then 'finished' when n = 6 then 'postponed' else 'scheduled' end,
-           case when n % 4 = 0 then 2 end, case when n % 4 = 0 then 1 end, case when n % 4 = 0 then 1 else 0 end, 1,
+           case when n % 4 = 0 then 2 end, case when n % 4 = 0 then 1 end, case when n % 4 = 0 then 1 else 0 end,
            timestamptz '2026-06-01 12:00+00' from generate_series(1, 20) n;
 insert into users (user_id, created_at, username, username_is_generated, phone, phone_verified_at, has_chat_account, name,
                    banned_at, banned_until, muted_at, muted_until) overriding system value

@@ -62,9 +62,12 @@ pub(crate) async fn settled(owner: &PgConnectOptions, most: Duration) -> Duratio
 pub(crate) async fn verify_scores_and_payouts(setting: &Setting, owner: &PgConnectOptions) {
     const EARNED: &str = "
         select user_id, sum(points)::bigint from (
-            select p.user_id, greatest(prediction_points(1::smallint, row(p.prediction, p.home_goals, p.away_goals, p.confidence)::forecast,
-                                                         row(e.home_score, e.away_score)::final_score), 0) as points
-            from predictions p join events e on e.id = p.event_id where e.status = 'finished') earned
+            select p.user_id, greatest(prediction_points(
+                   row(s.outcome, s.difference, s.exact, s.margin_within, s.margin_points, s.stake, s.advances)::point_rules,
+                   row(p.prediction, p.home_goals, p.away_goals, p.confidence, p.advances, p.joker)::forecast,
+                   row(e.home_score, e.away_score, e.advanced, e.is_knockout, e.multiplier)::match_result), 0) as points
+            from predictions p join events e on e.id = p.event_id join rule_sets s on s.id = e.rule_set_id
+        where e.status = 'finished') earned
         group by user_id having sum(points) > 0 order by 1";
     const PAID: &str =
         "select user_id, sum(amount)::bigint from coin_transactions where kind = 'points' group by user_id order by 1";

@@ -66,10 +66,13 @@ async fn applied(db: &PgPool) -> bool {
 
 /// Expected scores, computed by a separate statement of this test.
 const EXPECTED: &str = "
-    select p.user_id, sum(prediction_points(1::smallint, row(p.prediction, p.home_goals, p.away_goals, p.confidence)::forecast,
-                                            row(e.home_score, e.away_score)::final_score)),
+    select p.user_id, sum(prediction_points(
+                   row(s.outcome, s.difference, s.exact, s.margin_within, s.margin_points, s.stake, s.advances)::point_rules,
+                   row(p.prediction, p.home_goals, p.away_goals, p.confidence, p.advances, p.joker)::forecast,
+                   row(e.home_score, e.away_score, e.advanced, e.is_knockout, e.multiplier)::match_result)),
            count(*)
-    from predictions p join events e on e.id = p.event_id where e.status = 'finished' group by p.user_id order by 1";
+    from predictions p join events e on e.id = p.event_id join rule_sets s on s.id = e.rule_set_id
+        where e.status = 'finished' group by p.user_id order by 1";
 const FOUND: &str = "select user_id, points::bigint, settled::bigint from user_scores where scope = 'all' order by 1";
 
 /// Positive points of each match, which are worth the same number of coins. The points are summed where they are computed:
@@ -77,9 +80,12 @@ const FOUND: &str = "select user_id, points::bigint, settled::bigint from user_s
 const EARNED: &str = "
     select user_id, earned from (
         select p.user_id,
-               sum(greatest(prediction_points(1::smallint, row(p.prediction, p.home_goals, p.away_goals, p.confidence)::forecast,
-                                              row(e.home_score, e.away_score)::final_score), 0))::bigint as earned
-        from predictions p join events e on e.id = p.event_id where e.status = 'finished' group by p.user_id) sums
+               sum(greatest(prediction_points(
+                   row(s.outcome, s.difference, s.exact, s.margin_within, s.margin_points, s.stake, s.advances)::point_rules,
+                   row(p.prediction, p.home_goals, p.away_goals, p.confidence, p.advances, p.joker)::forecast,
+                   row(e.home_score, e.away_score, e.advanced, e.is_knockout, e.multiplier)::match_result), 0))::bigint as earned
+        from predictions p join events e on e.id = p.event_id join rule_sets s on s.id = e.rule_set_id
+        where e.status = 'finished' group by p.user_id) sums
     where earned > 0 order by 1";
 
 #[tokio::test]

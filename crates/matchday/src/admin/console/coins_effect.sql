@@ -1,21 +1,31 @@
--- Effect of a new result on wallets. $1 match, $2 rules version, $3 the result counts predictions made before this
+-- Effect of a new result on wallets. $1 match, $2 the team that advances, $3 the result counts predictions made before this
 -- time, $4 and $5 its score, $6 coins per point. Same rules as `Paid::bring_to` in `coins/rules.rs`, which explains
 -- them.
-with due as (
+with terms as (
+    select s.outcome, s.difference, s.exact, s.margin_within, s.margin_points, s.stake, s.advances as rule_advances,
+           e.is_knockout, e.multiplier
+    from events e join rule_sets s on s.id = e.rule_set_id
+    where e.id = $1
+), due as (
     select p.user_id,
-           greatest(prediction_points($2, row(p.prediction, p.home_goals, p.away_goals, p.confidence)::forecast,
-                                      row($4::integer, $5::integer)::final_score), 0)::bigint * $6::bigint as due
+           greatest(prediction_points(
+               row(t.outcome, t.difference, t.exact, t.margin_within, t.margin_points, t.stake, t.rule_advances)::point_rules,
+               row(p.prediction, p.home_goals, p.away_goals, p.confidence, p.advances, p.joker)::forecast,
+               row($4::integer, $5::integer, $2::text, t.is_knockout, t.multiplier)::match_result), 0)::bigint * $6::bigint as due
     from (
         select p.user_id, case when l.revision is null then p.prediction else l.prediction end as prediction,
                case when l.revision is null then p.home_goals else l.home_goals end as home_goals,
                case when l.revision is null then p.away_goals else l.away_goals end as away_goals,
-               case when l.revision is null then p.confidence else l.confidence end as confidence
+               case when l.revision is null then p.confidence else l.confidence end as confidence,
+               case when l.revision is null then p.advances else l.advances end as advances,
+               case when l.revision is null then p.joker else l.joker end as joker
         from predictions p
         left join prediction_revisions l
           on l.user_id = p.user_id and l.event_id = case when p.updated_at >= $3 then p.event_id end
          and l.made_at < $3 and l.replaced_at >= $3
         where p.event_id = $1 and (p.updated_at < $3 or l.revision is not null)
     ) p
+    cross join terms t
     where $4::integer is not null
 ), wallet as (
     select w.balance, coalesce(d.due, 0) as due, coalesce(c.had, 0) as had, coalesce(c.written_off, 0) as written_off

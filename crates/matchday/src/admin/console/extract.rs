@@ -331,7 +331,10 @@ impl From<CorrectError> for PageError {
             CorrectError::Changed => {
                 Self::Conflict("The match changed after you opened the page. Reload the page and try again.".into())
             }
-            CorrectError::Same => Self::Conflict("The match already has this status and score.".into()),
+            CorrectError::Same => Self::Conflict("The match already has this status and result.".into()),
+            CorrectError::NotKnockout => {
+                Self::Invalid("No team advances, because this is not a knockout match.".into())
+            }
             CorrectError::Database(error) | CorrectError::Import(ImportError::Database(error)) => error.into(),
             CorrectError::Import(error) => Self::Internal(error.into()),
         }

@@ -168,7 +168,7 @@ async fn recorded_of(
     Ok(state.operators.recorded(&filter, 20).await?)
 }
 
-/// Reads the requested status and score from a form.
+/// Reads the requested status, score and team that advanced from a form.
 fn correction(fields: &Fields) -> Result<Correction, PageError> {
     let invalid = |text: &str| PageError::Invalid(text.to_owned());
     let status: Status = fields.parsed("status").ok_or_else(|| invalid("Choose a match status."))?;
@@ -181,7 +181,11 @@ fn correction(fields: &Fields) -> Result<Correction, PageError> {
         (None, None) => None,
         _ => return Err(invalid("Enter both scores or neither.")),
     };
-    Correction::new(status, scores).map_err(|text| PageError::Invalid(format!("Invalid correction: {text}.")))
+    let advanced = match fields.get("advanced") {
+        None => None,
+        Some(text) => Some(text.parse().map_err(|_| invalid("Choose which team advanced."))?),
+    };
+    Correction::new(status, scores, advanced).map_err(|text| PageError::Invalid(format!("Invalid correction: {text}.")))
 }
 
 pub(super) async fn preview_correction(
@@ -192,8 +196,9 @@ pub(super) async fn preview_correction(
 ) -> PageResult {
     let wanted = correction(&query)?;
     let found = state.console.find_match(event).await?.ok_or(PageError::NotFound("match"))?;
-    if (found.row.status, found.row.scores()) == (wanted.status(), wanted.scores()) {
-        return Err(PageError::Conflict("The match already has this status and score.".to_owned()));
+    let (row, wanted_state) = (&found.row, (wanted.status(), wanted.scores(), wanted.advanced()));
+    if (row.status, row.scores(), row.advanced()) == wanted_state {
+        return Err(PageError::Conflict("The match already has this status and result.".to_owned()));
     }
     let preview = state.console.preview(event, wanted).await?.ok_or(PageError::NotFound("match"))?;
     let body = pages::matches::preview(&viewer, &found, wanted, &preview);

@@ -20,7 +20,7 @@ use super::{
     rules::FormKey,
     settings::Settings,
     store::{
-        self, Frame,
+        self, Frame, WantedResult,
         reports::{self, ReportQuery},
     },
 };
@@ -235,7 +235,7 @@ impl Console {
     pub async fn preview(&self, event: MatchId, wanted: Correction) -> sqlx::Result<Option<Preview>> {
         let mut tx = store::begin_effect(&self.db).await?;
         let Some(frame) = store::frame(&mut tx, event).await? else { return Ok(None) };
-        let after = wanted.status().outcome(wanted.scores());
+        let after = wanted.status().outcome(wanted.scores(), wanted.advanced());
         // Imports decide the same way: a different outcome is a new result.
         let changes_result = frame.outcome() != after;
         let mut preview =
@@ -244,7 +244,7 @@ impl Console {
             return Ok(Some(preview));
         }
         let after = match after {
-            Outcome::Result { home, away } => Some((home, away)),
+            Outcome::Result { home, away, advanced } => Some(WantedResult { score: (home, away), advanced }),
             Outcome::Open | Outcome::Void => None,
         };
         (preview.effect, preview.gainers, preview.losers) = store::effect(&mut tx, event, &frame, after).await?;
@@ -259,7 +259,7 @@ impl Console {
         &self,
         event: MatchId,
         frame: &Frame,
-        after: Option<(i32, i32)>,
+        after: Option<WantedResult>,
         worth: i64,
     ) -> sqlx::Result<Option<CoinsPreview>> {
         // The first result with points fixes the rate.

@@ -2,10 +2,10 @@
 
 pub(super) mod reports;
 
-use scoring::Outcome;
+use scoring::{Multiplier, Outcome, Side};
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 use time::OffsetDateTime;
-use web::ids::{MatchId, TeamId, TournamentId, UserId};
+use web::ids::{MatchId, RuleSetId, TeamId, TournamentId, UserId};
 
 use crate::{catalogue::matches::rules::Status, identity::phone::Phone};
 
@@ -109,8 +109,16 @@ pub struct MatchRow {
     pub away_score: Option<i32>,
     /// Number of results so far.
     pub result_revision: i64,
-    /// Version of the points rules of this match.
-    pub rules_version: i16,
+    pub rule_set_id: RuleSetId,
+    /// Slug of the rule set.
+    pub rule_set: String,
+    pub round: Option<i16>,
+    pub stage: Option<String>,
+    /// Factor for all points, in halves.
+    pub multiplier: i16,
+    pub is_knockout: bool,
+    /// Team that advanced: `home` or `away`.
+    pub advanced: Option<String>,
     pub updated_at: OffsetDateTime,
     /// Whether all scores include the latest result.
     pub is_applied: bool,
@@ -119,6 +127,14 @@ pub struct MatchRow {
 impl MatchRow {
     pub fn scores(&self) -> Option<(i32, i32)> {
         self.home_score.zip(self.away_score)
+    }
+
+    pub fn advanced(&self) -> Option<Side> {
+        self.advanced.as_deref()?.parse().ok()
+    }
+
+    pub fn multiplier(&self) -> Multiplier {
+        Multiplier::of_halves(self.multiplier).unwrap_or_default()
     }
 }
 
@@ -132,9 +148,11 @@ pub(super) async fn matches(
         r#"select e.id as "id: MatchId", e.tournament_id as "tournament_id: TournamentId", t.name as tournament, e.key,
                   e.home_team_id as "home_id: TeamId", h.name as home, e.away_team_id as "away_id: TeamId", a.name as away,
                   e.start_time, e.venue, e.status as "status: Status", e.home_score, e.away_score, e.result_revision,
-                  e.rules_version, e.updated_at,
+                  e.rule_set_id as "rule_set_id: RuleSetId", s.slug as rule_set, e.round, e.stage, e.multiplier,
+                  e.is_knockout, e.advanced, e.updated_at,
                   not exists (select 1 from event_results r where r.event_id = e.id and r.applied_at is null) as "is_applied!"
            from events e
+           join rule_sets s on s.id = e.rule_set_id
            join tournaments t on t.id = e.tournament_id
            join teams h on h.id = e.home_team_id
            join teams a on a.id = e.away_team_id
@@ -157,9 +175,11 @@ pub(super) async fn find_match(connection: &mut PgConnection, event: MatchId) ->
         r#"select e.id as "id: MatchId", e.tournament_id as "tournament_id: TournamentId", t.name as tournament, e.key,
                   e.home_team_id as "home_id: TeamId", h.name as home, e.away_team_id as "away_id: TeamId", a.name as away,
                   e.start_time, e.venue, e.status as "status: Status", e.home_score, e.away_score, e.result_revision,
-                  e.rules_version, e.updated_at,
+                  e.rule_set_id as "rule_set_id: RuleSetId", s.slug as rule_set, e.round, e.stage, e.multiplier,
+                  e.is_knockout, e.advanced, e.updated_at,
                   not exists (select 1 from event_results r where r.event_id = e.id and r.applied_at is null) as "is_applied!"
            from events e
+           join rule_sets s on s.id = e.rule_set_id
            join tournaments t on t.id = e.tournament_id
            join teams h on h.id = e.home_team_id
            join teams a on a.id = e.away_team_id
@@ -191,6 +211,8 @@ pub struct ResultRow {
     /// Goals of the home team; `None` if the result awards no points.
     pub home_score: Option<i32>,
     pub away_score: Option<i32>,
+    /// Team that advanced: `home` or `away`.
+    pub advanced: Option<String>,
     pub recorded_at: OffsetDateTime,
     /// Time at which all scores included the result.
     pub applied_at: Option<OffsetDateTime>,
@@ -199,7 +221,7 @@ pub struct ResultRow {
 pub(super) async fn results(connection: &mut PgConnection, event: MatchId) -> sqlx::Result<Vec<ResultRow>> {
     sqlx::query_as!(
         ResultRow,
-        "select revision, home_score, away_score, recorded_at, applied_at from event_results
+        "select revision, home_score, away_score, advanced, recorded_at, applied_at from event_results
          where event_id = $1 order by revision desc limit $2",
         event.0,
         SHOWN,
@@ -283,8 +305,8 @@ pub(super) async fn feeds_of(connection: &mut PgConnection, tournament: Tourname
 
 /// Columns of a match that determine points and coins.
 pub(super) struct Frame {
-    rules_version: i16,
     status: Status,
+    advanced: Option<String>,
     home_score: Option<i32>,
     away_score: Option<i32>,
     /// Latest result with a score. It counts predictions made before `counts_before`.
@@ -300,7 +322,8 @@ pub(super) struct Frame {
 impl Frame {
     /// Outcome of the match for predictions.
     pub(super) fn outcome(&self) -> Outcome {
-        self.status.outcome(self.home_score.zip(self.away_score))
+        let advanced = self.advanced.as_deref().and_then(|side| side.parse().ok());
+        self.status.outcome(self.home_score.zip(self.away_score), advanced)
     }
 
     /// The result that the scores include, or will include when all jobs are done.
@@ -312,7 +335,7 @@ impl Frame {
 pub(super) async fn frame(connection: &mut PgConnection, event: MatchId) -> sqlx::Result<Option<Frame>> {
     sqlx::query_as!(
         Frame,
-        r#"select e.rules_version, e.status as "status: Status", e.home_score, e.away_score,
+        r#"select e.status as "status: Status", e.advanced, e.home_score, e.away_score,
                   r.home_score as "result_home?", r.away_score as "result_away?",
                   least(r.start_time, r.recorded_at) as "counts_before?",
                   least(e.start_time, statement_timestamp()) as "would_count_before!",
@@ -372,13 +395,26 @@ struct EffectRow {
     worth: i64,
 }
 
+/// A result that would replace the current one: the score, and the team that advances.
+#[derive(Clone, Copy)]
+pub(super) struct WantedResult {
+    pub(super) score: (i32, i32),
+    pub(super) advanced: Option<Side>,
+}
+
+impl WantedResult {
+    fn advanced_name(wanted: Option<Self>) -> Option<&'static str> {
+        wanted.and_then(|wanted| wanted.advanced).map(Side::name)
+    }
+}
+
 /// Computes the effect of a result with this score, or without one, on points. Returns the totals and the users who
 /// gain and lose most.
 pub(super) async fn effect(
     connection: &mut PgConnection,
     event: MatchId,
     frame: &Frame,
-    after: Option<(i32, i32)>,
+    after: Option<WantedResult>,
 ) -> sqlx::Result<(Effect, Vec<Moved>, Vec<Moved>)> {
     let before = frame.result();
     // A result without a score counts no predictions, so its time does not matter.
@@ -387,13 +423,14 @@ pub(super) async fn effect(
         (Some(then), None) => (then, then),
         (None, _) => (frame.would_count_before, frame.would_count_before),
     };
-    let (before, after, rules) = (before.unzip(), after.unzip(), frame.rules_version);
+    let advanced = WantedResult::advanced_name(after);
+    let (before, after) = (before.unzip(), after.map(|after| after.score).unzip());
     let rows = if times.0 == times.1 {
         sqlx::query_file_as!(
             EffectRow,
             "src/admin/console/effect_at_once.sql",
             event.0,
-            rules,
+            advanced,
             times.0,
             before.0,
             before.1,
@@ -408,7 +445,7 @@ pub(super) async fn effect(
             EffectRow,
             "src/admin/console/effect.sql",
             event.0,
-            rules,
+            advanced,
             times.0,
             before.0,
             before.1,
@@ -459,15 +496,16 @@ pub(super) async fn coins_effect(
     connection: &mut PgConnection,
     event: MatchId,
     frame: &Frame,
-    after: Option<(i32, i32)>,
+    after: Option<WantedResult>,
     rate: i64,
 ) -> sqlx::Result<CoinsEffect> {
-    let after = after.unzip();
+    let advanced = WantedResult::advanced_name(after);
+    let after = after.map(|after| after.score).unzip();
     sqlx::query_file_as!(
         CoinsEffect,
         "src/admin/console/coins_effect.sql",
         event.0,
-        frame.rules_version,
+        advanced,
         frame.would_count_before,
         after.0,
         after.1,

@@ -893,7 +893,7 @@ async fn preview_matches_effect_of_correction() {
                 begin(app, event).await;
             }
             for (status, scores) in results {
-                let wanted = Correction::new(status, scores).expect("possible");
+                let wanted = Correction::new(status, scores, None).expect("possible");
                 let preview = app.app.console.preview(MatchId(event), wanted).await.expect("read").expect("a match");
                 let found = app.app.console.find_match(MatchId(event)).await.expect("read").expect("a match");
                 if (found.row.status, found.row.scores()) == (status, scores) {

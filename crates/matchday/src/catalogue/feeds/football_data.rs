@@ -2,9 +2,13 @@
 
 use std::collections::HashMap;
 
+use scoring::Side;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
-use super::reading::{self, Field, ProviderMatch, ProviderTeam, Reading};
+use super::{
+    reading::{self, Field, ProviderMatch, ProviderTeam, Reading, TournamentPlace},
+    stages,
+};
 use crate::catalogue::{
     fixtures::document::{Fault, TournamentEntry},
     matches::rules::Status,
@@ -40,7 +44,7 @@ pub(super) fn read(body: &[u8], code: &str) -> Result<Option<Reading>, Vec<Fault
     }
     // The code is unique to a competition; many countries have a "Premier League".
     let slug = reading::slug(&format!("{code} {season}"));
-    let tournament = TournamentEntry { slug, name: format!("{name} {season}"), logo: emblem };
+    let tournament = TournamentEntry { slug, name: format!("{name} {season}"), logo: emblem, rule_set: None };
     Ok(Some(Reading { tournament, teams: teams.list, matches, notes }))
 }
 
@@ -135,7 +139,21 @@ fn entry(
         let reported = reading::quoted(reported);
         notes.push(format!("match {id}: unknown status {reported}; the match is left unchanged"));
     }
-    Some(ProviderMatch { key: id.to_string(), home, away, start_time, venue, status, scores })
+    let place = TournamentPlace {
+        round: field
+            .get("matchday")
+            .value
+            .as_i64()
+            .and_then(|round| i16::try_from(round).ok())
+            .filter(|round| (1..=999).contains(round)),
+        stage: field.get("stage").text(faults).and_then(stages::stage),
+        winner: match field.get("score").get("winner").text(faults) {
+            Some("HOME_TEAM") => Some(Side::Home),
+            Some("AWAY_TEAM") => Some(Side::Away),
+            _ => None,
+        },
+    };
+    Some(ProviderMatch { key: id.to_string(), home, away, start_time, venue, status, scores, place })
 }
 
 /// Reads the start time. An absent one is not a fault.

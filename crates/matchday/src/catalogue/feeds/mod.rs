@@ -8,6 +8,7 @@ mod rules;
 pub mod service;
 pub mod settings;
 pub mod source;
+mod stages;
 mod store;
 #[cfg(test)]
 mod tests;

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use scoring::Side;
 use serde_json::Value;
 use time::{
     Date, OffsetDateTime, Time, UtcOffset,
@@ -13,7 +14,10 @@ use time::{
     macros::{format_description, time},
 };
 
-use super::reading::{self, Field, ProviderMatch, ProviderTeam, Reading};
+use super::{
+    reading::{self, Field, ProviderMatch, ProviderTeam, Reading, TournamentPlace},
+    stages,
+};
 use crate::catalogue::{
     feeds::zone::{self, Zone},
     fixtures::document::{Fault, TournamentEntry},
@@ -38,7 +42,9 @@ pub(super) fn read(body: &[u8], zone: &Zone) -> Result<Reading, Vec<Fault>> {
     let mut notes = Vec::new();
     let mut entries = Vec::new();
     let mut unknown = 0_usize;
-    for field in root.get("matches").list(&mut faults) {
+    let fields = root.get("matches").list(&mut faults);
+    let rounds = Rounds::of(fields.iter().filter_map(|field| field.get("round").value.as_str()));
+    for field in fields {
         match entry(&field, zone, &mut notes, &mut faults) {
             Some(entry) => entries.push(entry),
             None => unknown += 1,
@@ -63,9 +69,14 @@ pub(super) fn read(body: &[u8], zone: &Zone) -> Result<Reading, Vec<Fault>> {
             venue: entry.venue.clone(),
             status: Some(entry.status),
             scores: entry.scores,
+            place: TournamentPlace {
+                round: rounds.number(entry.round),
+                stage: entry.group.and_then(stages::stage).or_else(|| stages::stage(entry.round)),
+                winner: entry.winner,
+            },
         })
         .collect();
-    let tournament = TournamentEntry { slug: reading::slug(name), name: name.to_owned(), logo: None };
+    let tournament = TournamentEntry { slug: reading::slug(name), name: name.to_owned(), ..TournamentEntry::default() };
     Ok(Reading { tournament, teams, matches, notes })
 }
 
@@ -80,6 +91,46 @@ struct Entry<'a> {
     venue: Option<String>,
     status: Status,
     scores: Option<(i64, i64)>,
+    /// Winner after extra time and penalties.
+    winner: Option<Side>,
+}
+
+/// Numbers of the rounds in a document.
+struct Rounds {
+    /// Greatest number in the name of a round.
+    last: i16,
+    /// Knockout stages of the document, in their order.
+    stages: Vec<(i32, String)>,
+}
+
+impl Rounds {
+    /// Reads the names of all rounds, also of matches whose teams are not known yet, so that numbers stay the same when
+    /// they are.
+    fn of<'a>(names: impl Iterator<Item = &'a str>) -> Self {
+        let (mut last, mut known) = (0, Vec::new());
+        for name in names {
+            match stages::stage(name) {
+                None => last = last.max(matchday(name).unwrap_or_default()),
+                Some(stage) => known.extend(stages::order(&stage).map(|order| (order, stage))),
+            }
+        }
+        known.sort();
+        known.dedup();
+        Self { last, stages: known }
+    }
+
+    /// Number of a round: the one in its name, or the position of its knockout stage after those with a number.
+    fn number(&self, name: &str) -> Option<i16> {
+        let Some(stage) = stages::stage(name) else { return matchday(name) };
+        let position = self.stages.iter().position(|(_, known)| *known == stage)?;
+        Some(self.last + i16::try_from(position + 1).ok()?).filter(|number| *number <= 999)
+    }
+}
+
+/// Number in the name of a round, as in `Matchday 12`.
+fn matchday(name: &str) -> Option<i16> {
+    let number = numbers(name).first().copied()?;
+    i16::try_from(number).ok().filter(|number| (1..=999).contains(number))
 }
 
 /// Parses a match; `None` if it lacks teams or a day, or has a fault.
@@ -125,6 +176,7 @@ fn entry<'a>(field: &Field<'a>, zone: &Zone, notes: &mut Vec<String>, faults: &m
         venue: venue.and_then(reading::venue),
         status,
         scores: score.after_90,
+        winner: score.winner,
     })
 }
 
@@ -212,19 +264,33 @@ struct Score {
     /// Whether any final score is recorded.
     over: bool,
     after_90: Option<(i64, i64)>,
+    /// Winner after extra time and penalties.
+    winner: Option<Side>,
+}
+
+fn winner(score: Option<(i64, i64)>) -> Option<Side> {
+    let (home, away) = score?;
+    match home.cmp(&away) {
+        std::cmp::Ordering::Greater => Some(Side::Home),
+        std::cmp::Ordering::Less => Some(Side::Away),
+        std::cmp::Ordering::Equal => None,
+    }
 }
 
 /// Reads the score. `ft` is the score after 90 minutes, and so is a plain pair.
 fn score(field: &Field<'_>, faults: &mut Vec<Fault>) -> Option<Score> {
     match field.value {
-        Value::Null => Some(Score { over: false, after_90: None }),
-        Value::Array(_) => pair(field, faults).map(|after_90| Score { over: after_90.is_some(), after_90 }),
+        Value::Null => Some(Score { over: false, after_90: None, winner: None }),
+        Value::Array(_) => pair(field, faults).map(|after_90| {
+            let (over, winner) = (after_90.is_some(), winner(after_90));
+            Score { over, after_90, winner }
+        }),
         Value::Object(_) => {
             let [after_90, extra, penalties] = ["ft", "et", "p"].map(|name| pair(&field.get(name), faults));
             let (after_90, extra, penalties) = (after_90?, extra?, penalties?);
             // A score after extra time or penalties alone: the match was played, but predictions cannot be scored.
             let over = after_90.or(extra).or(penalties).is_some();
-            Some(Score { over, after_90 })
+            Some(Score { over, after_90, winner: winner(penalties.or(extra).or(after_90)) })
         }
         _ => {
             field.fault("must have the form {\"ft\": [2, 1]}", faults);
@@ -376,6 +442,7 @@ mod tests {
                     venue: Some("Rovers Park".to_owned()),
                     status: Some(Status::Finished),
                     scores: Some((2, 1)),
+                    place: TournamentPlace { round: Some(1), stage: None, winner: Some(Side::Home) },
                 },
                 ProviderMatch {
                     key: "matchday_1-city-rovers".to_owned(),
@@ -385,10 +452,43 @@ mod tests {
                     venue: None,
                     status: Some(Status::Scheduled),
                     scores: None,
+                    place: TournamentPlace { round: Some(1), ..TournamentPlace::default() },
                 },
             ]
         );
         assert_eq!(reading.notes, Vec::<String>::new());
+    }
+
+    #[test]
+    fn knockout_stages_follow_the_numbered_rounds() {
+        let rounds = ["Matchday 1", "Matchday 12", "Quarter-finals", "Final", "Semi-finals", "Final"];
+        let rounds = Rounds::of(rounds.into_iter());
+        for (name, number) in [
+            ("Matchday 1", Some(1)),
+            ("Matchday 12", Some(12)),
+            ("Quarter-finals", Some(13)),
+            ("Semi-finals", Some(14)),
+            ("Final", Some(15)),
+            ("Round of 16", None),
+            ("match", None),
+        ] {
+            assert_eq!(rounds.number(name), number, "{name}");
+        }
+    }
+
+    #[test]
+    fn winner_is_known_after_extra_time_and_penalties() {
+        for (score, expected) in [
+            (json!([2, 0]), Some(Side::Home)),
+            (json!({"ft": [1, 1]}), None),
+            (json!({"ft": [1, 1], "et": [2, 1]}), Some(Side::Home)),
+            (json!({"p": [3, 4], "et": [1, 1], "ft": [1, 1]}), Some(Side::Away)),
+            (json!({}), None),
+        ] {
+            let mut faults = Vec::new();
+            let read = super::score(&Field::root(&score), &mut faults).expect("a score");
+            assert_eq!(read.winner, expected, "{score}");
+        }
     }
 
     #[test]

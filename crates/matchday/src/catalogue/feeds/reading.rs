@@ -7,14 +7,16 @@
 use std::collections::{HashMap, HashSet};
 
 use any_ascii::any_ascii_char;
+use scoring::{Multiplier, Side};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use time::{OffsetDateTime, UtcOffset, format_description::well_known::Rfc3339};
 use url::Url;
 
+use super::stages;
 use crate::catalogue::{
     fixtures::document::{Document, Fault, TournamentEntry},
-    matches::rules::Status,
+    matches::rules::{Details, Status},
 };
 
 /// All supported providers cover football only.
@@ -58,6 +60,17 @@ pub(super) struct ProviderMatch {
     pub(super) status: Option<Status>,
     /// Score after 90 minutes, or so far.
     pub(super) scores: Option<(i64, i64)>,
+    pub(super) place: TournamentPlace,
+}
+
+/// Place of a match in its tournament, as far as the provider reports it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct TournamentPlace {
+    pub(super) round: Option<i16>,
+    /// Slug of the stage, from [`stages::stage`].
+    pub(super) stage: Option<String>,
+    /// Winner after extra time and penalties.
+    pub(super) winner: Option<Side>,
 }
 
 /// Stored data for the teams and matches of a reading, by slug and key.
@@ -83,6 +96,7 @@ pub(super) struct KnownMatch {
     pub(super) venue: String,
     pub(super) status: Status,
     pub(super) scores: Option<(i32, i32)>,
+    pub(super) details: Details,
 }
 
 /// A document to import, and the number of matches left out until more is known about them.
@@ -112,11 +126,14 @@ pub(super) fn compose(reading: &Reading, known: &Known) -> Result<Composed, Vec<
         .collect();
     let mut matches = Vec::with_capacity(reading.matches.len());
     let mut keys = Vec::with_capacity(reading.matches.len());
+    let ties = ties(reading);
     for seen in &reading.matches {
         let known = known.matches.get(&seen.key);
         let Some((status, scores)) = state(seen, known) else { continue };
         let venue = seen.venue.as_deref().or_else(|| known.map(|known| known.venue.as_str()));
         keys.push(seen.key.as_str());
+        let has_one_match = ties.get(&tie(seen)) == Some(&1);
+        let details = details(seen, known, status, has_one_match);
         matches.push(json!({
             "key": seen.key,
             "home": reading.teams[seen.home].slug,
@@ -126,6 +143,11 @@ pub(super) fn compose(reading: &Reading, known: &Known) -> Result<Composed, Vec<
             "status": status.name(),
             "home_score": scores.map(|(home, _)| home),
             "away_score": scores.map(|(_, away)| away),
+            "round": details.round,
+            "stage": details.stage,
+            "knockout": details.is_knockout,
+            "advanced": details.advanced,
+            "multiplier": details.multiplier,
         }));
     }
     let left_out = reading.matches.len() - matches.len();
@@ -157,6 +179,47 @@ fn state(seen: &ProviderMatch, known: Option<&KnownMatch>) -> Option<(Status, Op
         }
         (Some(status), scores) => Some((status, scores)),
     }
+}
+
+/// Stage and teams of a match, in any order.
+fn tie(seen: &ProviderMatch) -> (Option<&str>, usize, usize) {
+    (seen.place.stage.as_deref(), seen.home.min(seen.away), seen.home.max(seen.away))
+}
+
+/// Returns how many matches the same two teams play in a stage. The winner of one match of two need not advance.
+fn ties(reading: &Reading) -> HashMap<(Option<&str>, usize, usize), usize> {
+    let mut ties = HashMap::new();
+    for seen in &reading.matches {
+        *ties.entry(tie(seen)).or_default() += 1;
+    }
+    ties
+}
+
+/// Optional details of a match to import.
+struct DocumentDetails<'a> {
+    round: Option<i16>,
+    stage: Option<&'a str>,
+    is_knockout: bool,
+    advanced: Option<Side>,
+    multiplier: Option<Multiplier>,
+}
+
+/// Combines what the provider reports with what is stored. An operator may have stored more than the provider knows.
+fn details<'a>(
+    seen: &'a ProviderMatch,
+    known: Option<&'a KnownMatch>,
+    status: Status,
+    has_one_match: bool,
+) -> DocumentDetails<'a> {
+    let (place, known) = (&seen.place, known.map(|known| &known.details));
+    let known_stage = known.and_then(|known| known.stage.as_deref());
+    let stage = place.stage.as_deref().or(known_stage);
+    let is_knockout = stage.is_some_and(stages::is_knockout) || known.is_some_and(|known| known.is_knockout);
+    let winner = place.winner.filter(|_| has_one_match);
+    let advanced = winner.or_else(|| known?.advanced).filter(|_| is_knockout && status.may_have_advanced());
+    // A stored multiplier stays, unless it may be that of another stage.
+    let multiplier = known.filter(|known| known.stage.as_deref() == stage).map(|known| known.multiplier);
+    DocumentDetails { round: place.round.or_else(|| known?.round), stage, is_knockout, advanced, multiplier }
 }
 
 /// Identifies matches in faults by key, because their indices differ from those in the provider's document.
@@ -370,13 +433,15 @@ mod tests {
             venue: None,
             status,
             scores,
+            place: TournamentPlace::default(),
         }
     }
 
     #[test]
     fn missing_data_leaves_match_unchanged() {
         use Status::{Awarded, Cancelled, Finished, Live, Postponed, Scheduled, Suspended};
-        let known = |status, scores| Some(KnownMatch { venue: String::new(), status, scores });
+        let known =
+            |status, scores| Some(KnownMatch { venue: String::new(), status, scores, details: Details::default() });
         let (live, over) = (known(Live, Some((1, 0))), known(Finished, Some((2, 1))));
         for (status, scores, known, expected) in [
             // Finished without a score: unchanged, or left out if new.
@@ -407,7 +472,11 @@ mod tests {
     fn reading() -> Reading {
         let team = |slug: &str| ProviderTeam { id: None, slug: slug.to_owned(), name: slug.to_owned(), logo: None };
         Reading {
-            tournament: TournamentEntry { slug: "cup".to_owned(), name: "Cup".to_owned(), logo: None },
+            tournament: TournamentEntry {
+                slug: "cup".to_owned(),
+                name: "Cup".to_owned(),
+                ..TournamentEntry::default()
+            },
             teams: vec![team("rovers"), team("city")],
             matches: vec![seen(None, None), seen(Some(Status::Live), Some((1, 1_000)))],
             notes: Vec::new(),
@@ -429,7 +498,12 @@ mod tests {
             teams: HashMap::from([("rovers".to_owned(), team)]),
             matches: HashMap::from([(
                 "m".to_owned(),
-                KnownMatch { venue: "Park".to_owned(), status: Status::Live, scores: None },
+                KnownMatch {
+                    venue: "Park".to_owned(),
+                    status: Status::Live,
+                    scores: None,
+                    details: Details { round: Some(3), multiplier: Multiplier::Two, ..Details::default() },
+                },
             )]),
         };
         let mut reading = reading();
@@ -442,9 +516,32 @@ mod tests {
         assert_eq!((document.teams[0].name.as_str(), document.teams[0].founded), ("Rovers", Some(1886)));
         assert_eq!((document.teams[1].name.as_str(), &document.teams[1].country), ("city", &None));
         assert_eq!((document.matches[0].venue.as_str(), document.matches[0].status), ("Park", Status::Live));
+        let details = &document.matches[0].details;
+        assert_eq!((details.round, details.multiplier), (Some(3), Some(Multiplier::Two)));
         reading.teams[0].id = Some("57".to_owned());
         let Composed { document, .. } = compose(&reading, &known).expect("no faults");
         assert_eq!(document.teams[0].name, "rovers", "a team with an id gets the provider's name");
+    }
+
+    #[test]
+    fn winner_advances_if_the_tie_has_one_match() {
+        let place = |winner| TournamentPlace { round: Some(7), stage: Some("final".to_owned()), winner };
+        let over = ProviderMatch { place: place(Some(Side::Away)), ..seen(Some(Status::Finished), Some((1, 1))) };
+        let mut reading = Reading { matches: vec![over.clone()], ..reading() };
+        let details = |reading: &Reading, known: &Known| {
+            compose(reading, known).expect("no faults").document.matches[0].details.clone()
+        };
+        let composed = details(&reading, &Known::default());
+        assert_eq!((composed.round, composed.stage.as_deref()), (Some(7), Some("final")));
+        assert_eq!((composed.is_knockout, composed.advanced), (true, Some(Side::Away)));
+        let second = ProviderMatch { key: "n".to_owned(), home: 1, away: 0, ..over };
+        reading.matches.push(second);
+        assert_eq!(details(&reading, &Known::default()).advanced, None, "a tie with two matches");
+        // What an operator has stored stays.
+        let stored = Details { is_knockout: true, advanced: Some(Side::Home), ..Details::default() };
+        let known = KnownMatch { venue: String::new(), status: Status::Finished, scores: None, details: stored };
+        let known = Known { matches: HashMap::from([("m".to_owned(), known)]), ..Known::default() };
+        assert_eq!(details(&reading, &known).advanced, Some(Side::Home));
     }
 
     #[test]

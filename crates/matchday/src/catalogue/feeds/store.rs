@@ -10,7 +10,13 @@ use super::{
     reading::{Known, KnownMatch, KnownTeam, Reading, SPORT},
     rules::Fixture,
 };
-use crate::catalogue::matches::rules::Status;
+use crate::catalogue::{
+    matches::{
+        rules::{Details, Status},
+        store::read_side,
+    },
+    rule_sets::store::read_multiplier,
+};
 
 /// Stored state of a feed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -167,7 +173,8 @@ pub(super) async fn known(connection: &mut PgConnection, reading: &Reading) -> s
     let mut matches = HashMap::new();
     if let Some(tournament) = &tournament {
         let rows = sqlx::query!(
-            "select key, venue, status, home_score, away_score from events where tournament_id = $1 and key = any($2)",
+            "select key, venue, status, home_score, away_score, round, stage, multiplier, is_knockout, advanced
+             from events where tournament_id = $1 and key = any($2)",
             tournament.id,
             &keys as &[&str],
         )
@@ -176,7 +183,14 @@ pub(super) async fn known(connection: &mut PgConnection, reading: &Reading) -> s
         for row in rows {
             let status = row.status.parse::<Status>().map_err(|error| sqlx::Error::Decode(error.into()))?;
             let scores = row.home_score.zip(row.away_score);
-            matches.insert(row.key, KnownMatch { venue: row.venue, status, scores });
+            let details = Details {
+                round: row.round,
+                stage: row.stage,
+                multiplier: read_multiplier(row.multiplier)?,
+                is_knockout: row.is_knockout,
+                advanced: read_side(row.advanced.as_deref())?,
+            };
+            matches.insert(row.key, KnownMatch { venue: row.venue, status, scores, details });
         }
     }
     Ok(Known { sport, tournament_logo: tournament.and_then(|tournament| tournament.logo), teams, matches })

@@ -3,7 +3,7 @@
 //! A fact carries the current and the previous state of the match, so a consumer can distinguish a goal from a moved
 //! kick-off without keeping state.
 
-use scoring::Outcome;
+use scoring::{Outcome, Side};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use utoipa::ToSchema;
@@ -16,6 +16,8 @@ use super::rules::Status;
 pub struct MatchFact {
     pub event_id: MatchId,
     pub tournament_id: TournamentId,
+    #[serde(default)]
+    pub round: Option<i16>,
     pub home_team: TeamName,
     pub away_team: TeamName,
     /// Number of results recorded so far, including voids.
@@ -43,6 +45,9 @@ pub struct Standing {
     pub start_time: OffsetDateTime,
     pub home_score: Option<i32>,
     pub away_score: Option<i32>,
+    /// Team that advanced in a knockout match, once it is known.
+    #[serde(default)]
+    pub advanced: Option<Side>,
 }
 
 impl Standing {
@@ -53,7 +58,7 @@ impl Standing {
 
     /// Returns the outcome that predictions are scored against.
     pub fn outcome(&self) -> Outcome {
-        self.status.outcome(self.scores())
+        self.status.outcome(self.scores(), self.advanced)
     }
 }
 

@@ -10,13 +10,14 @@ use axum::{
 };
 use bytes::Bytes;
 use http::{Method, Request};
+use scoring::{Multiplier, Side};
 use serde::Serialize;
 use time::{Date, OffsetDateTime};
 use utoipa::{IntoParams, ToSchema};
 use web::{
     ApiError, ErrorBody, Path, Query, Wanted,
     fields::{FromQuery, Parameters, from_parameters},
-    ids::{MatchId, SportId, TeamId, TournamentId},
+    ids::{MatchId, RuleSetId, SportId, TeamId, TournamentId},
     page_response,
     paging::{PageMeta, Paging},
 };
@@ -110,6 +111,22 @@ struct MatchItem {
     chat_room_id: Option<String>,
     #[schema(example = 1204)]
     predictions_count: i64,
+    /// Values by which points of this match are computed. Never changes.
+    rule_set_id: RuleSetId,
+    /// Orders the rounds of a tournament.
+    #[schema(required, minimum = 1, maximum = 999, example = 7)]
+    round: Option<i16>,
+    /// Slug of the stage, such as `group` or `final`.
+    #[schema(required, example = "final")]
+    stage: Option<String>,
+    /// Factor for all points of this match: 1, 1.5, 2 or 3.
+    #[schema(value_type = f64, example = 1)]
+    multiplier: Multiplier,
+    /// Whether one of the teams advances.
+    is_knockout: bool,
+    /// Team that advanced; null until it is known, and if this is not a knockout match.
+    #[schema(required)]
+    advanced: Option<Side>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -160,6 +177,12 @@ impl From<Match> for MatchItem {
             away_score: event.away_score,
             chat_room_id: event.chat_room_id,
             predictions_count: event.predictions_count,
+            rule_set_id: event.rule_set_id,
+            round: event.details.round,
+            stage: event.details.stage,
+            multiplier: event.details.multiplier,
+            is_knockout: event.details.is_knockout,
+            advanced: event.details.advanced,
         }
     }
 }
@@ -273,6 +296,12 @@ struct SportItem {
     name: String,
     #[schema(example = "football")]
     slug: String,
+    /// Whether a match can end in a draw, and a draw be predicted.
+    #[schema(example = true)]
+    draws_allowed: bool,
+    /// Highest score of a team that can be predicted.
+    #[schema(minimum = 1, maximum = 999, example = 99)]
+    max_score: i16,
 }
 
 /// List sports, sorted by name.
@@ -284,6 +313,7 @@ pub(super) async fn list_sports(
     Query(paging): Query<Paging>,
 ) -> Result<Json<SportList>, ApiError> {
     let (sports, total) = events.sports(paging).await?;
-    let item = |Sport { id, slug, name }| SportItem { id, name, slug };
+    let item =
+        |Sport { id, slug, name, draws_allowed, max_score }| SportItem { id, name, slug, draws_allowed, max_score };
     Ok(Json(SportList { data: sports.into_iter().map(item).collect(), meta: paging.meta(total) }))
 }

@@ -2,6 +2,7 @@
 -- in the list. Each run is read from an index in list order, only as far as the page reaches ($10). Only these rows are
 -- sorted, so the cost depends on the page and not on the number of matches. The joins follow after the page is cut.
 select e.id as "id: MatchId", e.start_time, e.venue, e.status, e.home_score, e.away_score,
+       e.rule_set_id as "rule_set_id: RuleSetId", e.round, e.stage, e.multiplier, e.is_knockout, e.advanced,
        t.id as "tournament_id: TournamentId", t.name as tournament_name, t.logo as tournament_logo,
        h.id as "home_id: TeamId", h.name as home_name, h.logo as home_logo,
        a.id as "away_id: TeamId", a.name as away_name, a.logo as away_logo,

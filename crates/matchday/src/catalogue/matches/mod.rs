@@ -8,7 +8,7 @@ pub mod partitions;
 pub mod results;
 pub mod rules;
 pub mod service;
-mod store;
+pub mod store;
 #[cfg(test)]
 mod tests;
 

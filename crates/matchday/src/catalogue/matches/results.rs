@@ -1,7 +1,7 @@
 //! Match results, recorded for the score jobs.
 
 use platform::outbox::Message;
-use scoring::Outcome;
+use scoring::{Multiplier, Outcome};
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 use time::OffsetDateTime;
@@ -25,6 +25,9 @@ pub struct NewResult {
     pub outcome: Outcome,
     /// Scheduled or actual kick-off.
     pub start_time: OffsetDateTime,
+    pub round: Option<i16>,
+    pub multiplier: Multiplier,
+    pub is_knockout: bool,
     /// False if no prediction of the match can exist.
     pub may_be_predicted: bool,
 }

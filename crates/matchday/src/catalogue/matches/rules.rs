@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use scoring::Outcome;
+use scoring::{Multiplier, Outcome, Side};
 use serde::{Deserialize, Serialize};
 use time::{Date, Duration, OffsetDateTime, Time, macros::datetime};
 use utoipa::ToSchema;
@@ -87,10 +87,15 @@ impl Status {
         matches!(self, Self::Scheduled | Self::Postponed)
     }
 
+    /// Returns true if the team that advanced may be known.
+    pub fn may_have_advanced(self) -> bool {
+        matches!(self, Self::Finished | Self::Awarded)
+    }
+
     /// Returns the outcome that predictions are scored against.
-    pub fn outcome(self, scores: Option<(i32, i32)>) -> Outcome {
+    pub fn outcome(self, scores: Option<(i32, i32)>, advanced: Option<Side>) -> Outcome {
         match (self, scores) {
-            (Self::Finished, Some((home, away))) => Outcome::Result { home, away },
+            (Self::Finished, Some((home, away))) => Outcome::Result { home, away, advanced },
             (Self::Abandoned | Self::Cancelled | Self::Awarded, _) => Outcome::Void,
             _ => Outcome::Open,
         }
@@ -101,6 +106,21 @@ impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
+}
+
+/// Place of a match in its tournament, and the details of the match that points depend on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Details {
+    /// Orders the rounds of the tournament, from 1 to 999.
+    pub round: Option<i16>,
+    /// Slug of the stage, as in `group` or `final`.
+    pub stage: Option<String>,
+    /// Factor for all points of the match.
+    pub multiplier: Multiplier,
+    /// Whether one of the teams advances.
+    pub is_knockout: bool,
+    /// Team that advanced; `None` until it is known.
+    pub advanced: Option<Side>,
 }
 
 /// Error for a name that is none of the eight states.
@@ -276,11 +296,11 @@ mod tests {
         let score = Some((2, 1));
         for status in Status::ALL {
             let expected = match status {
-                Status::Finished => Outcome::Result { home: 2, away: 1 },
+                Status::Finished => Outcome::Result { home: 2, away: 1, advanced: Some(Side::Home) },
                 Status::Abandoned | Status::Cancelled | Status::Awarded => Outcome::Void,
                 _ => Outcome::Open,
             };
-            assert_eq!(status.outcome(score), expected, "{status}");
+            assert_eq!(status.outcome(score, Some(Side::Home)), expected, "{status}");
         }
     }
 }

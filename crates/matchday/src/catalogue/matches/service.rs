@@ -53,6 +53,10 @@ pub struct Sport {
     pub id: SportId,
     pub slug: String,
     pub name: String,
+    /// Whether a match can end in a draw.
+    pub draws_allowed: bool,
+    /// Highest score of a team that can be predicted.
+    pub max_score: i16,
 }
 
 /// Filter for the match list. The default selects all matches.

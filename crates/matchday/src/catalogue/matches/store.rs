@@ -1,18 +1,19 @@
 //! SQL queries for matches, tournaments and sports.
 
-use scoring::Outcome;
+use scoring::{Outcome, Side};
 use sqlx::{PgConnection, PgExecutor};
 use time::OffsetDateTime;
 use web::{
-    ids::{MatchId, SportId, TeamId, TournamentId},
+    ids::{MatchId, RuleSetId, SportId, TeamId, TournamentId},
     paging::Paging,
 };
 
 use super::{
     results::NewResult,
-    rules::{self, PublicStatus, Run, Status},
+    rules::{self, Details, PublicStatus, Run, Status},
     service::{MatchFilter, Sport, Tournament},
 };
+use crate::catalogue::rule_sets::store::read_multiplier;
 
 /// A match with the details of its tournament and teams that lists show.
 #[derive(Clone, Debug)]
@@ -31,6 +32,8 @@ pub struct Match {
     pub status: Status,
     pub home_score: Option<i32>,
     pub away_score: Option<i32>,
+    pub rule_set_id: RuleSetId,
+    pub details: Details,
     pub predictions_count: i64,
     /// Matrix id of the first chat room, once it is open.
     pub chat_room_id: Option<String>,
@@ -53,6 +56,12 @@ struct Row {
     status: String,
     home_score: Option<i32>,
     away_score: Option<i32>,
+    rule_set_id: RuleSetId,
+    round: Option<i16>,
+    stage: Option<String>,
+    multiplier: i16,
+    is_knockout: bool,
+    advanced: Option<String>,
     predictions_count: i64,
     chat_room_id: Option<String>,
 }
@@ -74,10 +83,23 @@ impl TryFrom<Row> for Match {
             status,
             home_score: row.home_score,
             away_score: row.away_score,
+            rule_set_id: row.rule_set_id,
+            details: Details {
+                round: row.round,
+                stage: row.stage,
+                multiplier: read_multiplier(row.multiplier)?,
+                is_knockout: row.is_knockout,
+                advanced: read_side(row.advanced.as_deref())?,
+            },
             predictions_count: row.predictions_count,
             chat_room_id: row.chat_room_id,
         })
     }
+}
+
+/// Reads the stored name of a team's side.
+pub fn read_side(name: Option<&str>) -> sqlx::Result<Option<Side>> {
+    name.map(|name| name.parse().map_err(|error: scoring::UnknownSide| sqlx::Error::Decode(error.into()))).transpose()
 }
 
 /// Begins a transaction in which a page and its total count are consistent. `list.sql` is planned for its parameters
@@ -120,6 +142,7 @@ pub(super) async fn find(executor: impl PgExecutor<'_>, id: MatchId) -> sqlx::Re
     let row = sqlx::query_as!(
         Row,
         r#"select e.id as "id: MatchId", e.start_time, e.venue, e.status, e.home_score, e.away_score,
+                  e.rule_set_id as "rule_set_id: RuleSetId", e.round, e.stage, e.multiplier, e.is_knockout, e.advanced,
                   t.id as "tournament_id: TournamentId", t.name as tournament_name, t.logo as tournament_logo,
                   h.id as "home_id: TeamId", h.name as home_name, h.logo as home_logo,
                   a.id as "away_id: TeamId", a.name as away_name, a.logo as away_logo,
@@ -175,7 +198,8 @@ pub(super) async fn count_tournaments(executor: impl PgExecutor<'_>) -> sqlx::Re
 pub(super) async fn sports(executor: impl PgExecutor<'_>, paging: Paging) -> sqlx::Result<Vec<Sport>> {
     sqlx::query_as!(
         Sport,
-        r#"select id as "id: SportId", slug, name from sports order by name, id limit $1 offset $2"#,
+        r#"select id as "id: SportId", slug, name, draws_allowed, max_score
+           from sports order by name, id limit $1 offset $2"#,
         paging.limit(),
         paging.offset(),
     )
@@ -192,26 +216,38 @@ const PATIENCE_SECONDS: f64 = 120.0;
 
 pub(super) async fn insert_results(connection: &mut PgConnection, results: &[NewResult]) -> sqlx::Result<()> {
     let score = |result: &NewResult| match result.outcome {
-        Outcome::Result { home, away } => Some((home, away)),
+        Outcome::Result { home, away, advanced } => Some((home, away, advanced)),
         Outcome::Open | Outcome::Void => None,
     };
+    let scores: Vec<Option<(i32, i32, Option<Side>)>> = results.iter().map(score).collect();
     let events: Vec<i64> = results.iter().map(|result| result.event.0).collect();
     let revisions: Vec<i64> = results.iter().map(|result| result.revision).collect();
-    let homes: Vec<Option<i32>> = results.iter().map(|result| score(result).map(|(home, _)| home)).collect();
-    let aways: Vec<Option<i32>> = results.iter().map(|result| score(result).map(|(_, away)| away)).collect();
+    let homes: Vec<Option<i32>> = scores.iter().map(|score| score.map(|(home, ..)| home)).collect();
+    let aways: Vec<Option<i32>> = scores.iter().map(|score| score.map(|(_, away, _)| away)).collect();
+    let advanced: Vec<Option<&str>> = scores.iter().map(|score| Some(score.as_ref()?.2?.name())).collect();
     let starts: Vec<OffsetDateTime> = results.iter().map(|result| result.start_time).collect();
+    let rounds: Vec<Option<i16>> = results.iter().map(|result| result.round).collect();
+    let multipliers: Vec<i16> = results.iter().map(|result| result.multiplier.halves()).collect();
+    let knockouts: Vec<bool> = results.iter().map(|result| result.is_knockout).collect();
     let pending: Vec<bool> = results.iter().map(|result| result.may_be_predicted).collect();
     sqlx::query!(
-        "insert into event_results (event_id, revision, home_score, away_score, start_time, recorded_at, look_again_at, applied_at)
-         select event_id, revision, home_score, away_score, start_time, statement_timestamp(),
-                statement_timestamp() + make_interval(secs => $7), case when not pending then statement_timestamp() end
-         from unnest($1::bigint[], $2::bigint[], $3::integer[], $4::integer[], $5::timestamptz[], $6::boolean[])
-           as r (event_id, revision, home_score, away_score, start_time, pending)",
+        "insert into event_results (event_id, revision, home_score, away_score, advanced, start_time, round, multiplier,
+                                    is_knockout, recorded_at, look_again_at, applied_at)
+         select event_id, revision, home_score, away_score, advanced, start_time, round, multiplier, is_knockout,
+                statement_timestamp(), statement_timestamp() + make_interval(secs => $11),
+                case when not pending then statement_timestamp() end
+         from unnest($1::bigint[], $2::bigint[], $3::integer[], $4::integer[], $5::text[], $6::timestamptz[], $7::smallint[],
+                     $8::smallint[], $9::boolean[], $10::boolean[])
+           as r (event_id, revision, home_score, away_score, advanced, start_time, round, multiplier, is_knockout, pending)",
         &events,
         &revisions,
         &homes as &[Option<i32>],
         &aways as &[Option<i32>],
+        &advanced as &[Option<&str>],
         &starts,
+        &rounds as &[Option<i16>],
+        &multipliers,
+        &knockouts,
         &pending,
         PATIENCE_SECONDS,
     )

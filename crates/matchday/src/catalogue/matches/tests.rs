@@ -33,6 +33,7 @@ async fn event_shows_all_fields() {
             "away_team": {"id": fixtures.team_id("city").await, "name": format!("City {tag}"), "logo": "https://cdn.example.org/city.png"},
             "start_time": "2026-11-20T17:00:00Z", "status": "scheduled", "status_detail": "scheduled", "venue": "Test Park",
             "home_score": null, "away_score": null, "chat_room_id": null, "predictions_count": 0,
+            "rule_set_id": 1, "round": null, "stage": null, "multiplier": 1, "is_knockout": false, "advanced": null,
         });
         assert_eq!(listed, std::slice::from_ref(&expected));
         assert_eq!(user.get(&format!("/api/auth/events/{id}")).await.expect(200)["data"], expected);
@@ -194,14 +195,14 @@ async fn many_matches(owner: &PgPool) {
         "insert into tournaments (sport_id, slug, name) select min(id), 't' || n, 'T' || n from sports, generate_series(1, 20) n group by n",
         "insert into teams (sport_id, slug, name) select min(id), 'm' || n, 'M' || n from sports, generate_series(1, 200) n group by n",
         "insert into events (tournament_id, key, home_team_id, away_team_id, start_time, status, home_score, away_score,
-                             rules_version, updated_at)
+                             updated_at)
          select (select min(id) from tournaments) + n % 20, n, (select min(id) from teams) + n % 200,
                 (select min(id) from teams) + (n + 1 + n % 7) % 200,
                 timestamptz '2026-11-20 15:00:00+00' + (n - 6000) * interval '20 minutes',
                 case when n % 97 = 0 then 'cancelled' when n % 89 = 0 then 'postponed'
                      when n between 5995 and 6000 then 'live'
                      when n < 5995 then case when n % 301 = 0 then 'scheduled' else 'finished' end
-                     else 'scheduled' end, 1, 1, 1, now()
+                     else 'scheduled' end, 1, 1, now()
          from generate_series(1, 10000) n",
         "vacuum analyze events",
     ] {
@@ -479,7 +480,10 @@ async fn tournaments_and_sports_are_listed() {
         let tournaments = user.get("/api/auth/tournaments").await.expect(200);
         let sports = user.get("/api/auth/sports").await.expect(200);
         let sport = sports["data"][0]["id"].clone();
-        assert_eq!(sports["data"], json!([{"id": sport, "name": "Football", "slug": "football"}]));
+        assert_eq!(
+            sports["data"],
+            json!([{"id": sport, "name": "Football", "slug": "football", "draws_allowed": true, "max_score": 99}])
+        );
         assert_eq!(
             tournaments["data"],
             json!([{"id": event["tournament_id"], "sport_id": sport, "name": format!("Cup {}", fixtures.tag),

@@ -4,9 +4,12 @@ use scoring::Outcome;
 use serde_json::{Value, json};
 use web::ids::MatchId;
 
-use crate::catalogue::matches::{
-    facts::{MatchFact, Standing},
-    rules::Status,
+use crate::{
+    catalogue::matches::{
+        facts::{MatchFact, Standing},
+        rules::Status,
+    },
+    game::scores::rounds::RoundFact,
 };
 
 /// A message that the bot posts to a room.
@@ -33,6 +36,8 @@ pub enum Kind {
     /// An earlier result was wrong.
     Corrected,
     BestPredictors,
+    /// A round is complete.
+    RoundCompleted,
 }
 
 impl Kind {
@@ -48,6 +53,7 @@ impl Kind {
             Self::CalledOff => "called_off",
             Self::Corrected => "corrected",
             Self::BestPredictors => "best_predictors",
+            Self::RoundCompleted => "round_completed",
         }
     }
 }
@@ -133,6 +139,19 @@ pub fn best_predictors(home: &str, away: &str, best: &[(String, i32)]) -> Option
     Some(Announcement { kind: Kind::BestPredictors, text })
 }
 
+/// Announces that a round is complete, with its winners.
+pub fn round_completed(fact: &RoundFact) -> Announcement {
+    let RoundFact { tournament, round, winners, points, .. } = fact;
+    let names: Vec<&str> = winners.iter().map(|winner| winner.username.as_str()).collect();
+    let result = match (names.as_slice(), points) {
+        ([only], Some(points)) => format!("{only} won it with {points} points"),
+        ([_, _, ..], Some(points)) => format!("{} won it with {points} points each", names.join(", ")),
+        _ => "nobody predicted its matches".to_owned(),
+    };
+    let text = format!("Round {round} of {tournament} is complete: {result}");
+    Announcement { kind: Kind::RoundCompleted, text }
+}
+
 /// Builds the chat message, including the data that apps need to render it in their own way.
 pub fn message(event: MatchId, announcement: &Announcement, now: Option<Standing>) -> Value {
     let scores = now.and_then(|now| now.scores());
@@ -152,18 +171,21 @@ pub fn message(event: MatchId, announcement: &Announcement, now: Option<Standing
 mod tests {
     use proptest::prelude::*;
     use time::macros::datetime;
-    use web::ids::{TeamId, TournamentId};
+    use web::ids::{TeamId, TournamentId, UserId};
 
     use super::*;
     use crate::catalogue::matches::facts::TeamName;
+    use crate::game::scores::rounds::Winner;
 
     fn standing(status: Status, scores: Option<(i32, i32)>) -> Standing {
         let (home_score, away_score) = scores.unzip();
-        Standing { status, start_time: datetime!(2026-11-20 15:00 UTC), home_score, away_score }
+        let start_time = datetime!(2026-11-20 15:00 UTC);
+        Standing { status, start_time, home_score, away_score, advanced: None }
     }
 
     fn fact(before: Option<Standing>, now: Standing) -> MatchFact {
         MatchFact {
+            round: None,
             event_id: MatchId(7),
             tournament_id: TournamentId(1),
             home_team: TeamName { id: TeamId(1), name: "Rovers".to_owned() },
@@ -220,6 +242,25 @@ mod tests {
     fn any_standing() -> impl Strategy<Value = Standing> {
         (0..Status::ALL.len(), proptest::option::of((0..5, 0..5)))
             .prop_map(|(status, scores)| standing(Status::ALL[status], scores))
+    }
+
+    #[test]
+    fn round_names_its_winners() {
+        let fact = |names: &[&str]| RoundFact {
+            event_id: MatchId(7),
+            tournament_id: TournamentId(1),
+            tournament: "Cup".to_owned(),
+            round: 4,
+            winners: names
+                .iter()
+                .map(|name| Winner { id: UserId(1), username: (*name).to_owned(), name: None })
+                .collect(),
+            points: (!names.is_empty()).then_some(90),
+        };
+        let text = |names: &[&str]| round_completed(&fact(names)).text;
+        assert_eq!(text(&["ada"]), "Round 4 of Cup is complete: ada won it with 90 points");
+        assert_eq!(text(&["ada", "bo"]), "Round 4 of Cup is complete: ada, bo won it with 90 points each");
+        assert_eq!(text(&[]), "Round 4 of Cup is complete: nobody predicted its matches");
     }
 
     proptest! {

@@ -30,7 +30,10 @@ use crate::{
     chat::{accounts::service::Chat, rooms::RoomAddress},
     game::{
         predictions::service::Predictions,
-        scores::service::{self as scores, ScoresFact},
+        scores::{
+            rounds::{self, RoundFact},
+            service::{self as scores, ScoresFact},
+        },
     },
 };
 
@@ -109,12 +112,16 @@ struct Passed<'a> {
 
 impl Announcements {
     /// Returns the consumers of the facts to announce.
-    pub fn specs() -> [WorkSpec; 2] {
+    pub fn specs() -> [WorkSpec; 3] {
         let spec = |name: &'static str, subject: &'static str| WorkSpec {
             begin: Begin::Now,
             ..in_order(WorkSpec::new(name, Stream::Facts, subject))
         };
-        [spec("announcements", events::CHANGED), spec("announcements_scores", scores::UPDATED)]
+        [
+            spec("announcements", events::CHANGED),
+            spec("announcements_scores", scores::UPDATED),
+            spec("announcements_rounds", rounds::COMPLETED),
+        ]
     }
 
     /// Returns the consumers of the lanes. While a goal is being retried, later goals of the same lane wait.
@@ -140,6 +147,7 @@ impl Announcements {
                 fact.event_id
             }
             scores::UPDATED => read::<ScoresFact>(&delivery)?.event_id,
+            rounds::COMPLETED => read::<RoundFact>(&delivery)?.event_id,
             other => return Err(Failure::GiveUp(anyhow::anyhow!("unexpected subject {other}"))),
         };
         let payload = serde_json::from_slice(&delivery.payload).map_err(|error| Failure::GiveUp(error.into()))?;
@@ -187,6 +195,11 @@ impl Announcements {
                 let teams = store::teams(&self.db, event_id).await.map_err(Failure::retry)?;
                 let Some((home, away)) = teams else { return Ok(()) };
                 self.in_all_rooms(homeserver, event_id, id, &Post::BestPredictors { home, away }).await
+            }
+            rounds::COMPLETED => {
+                let fact: RoundFact = read(delivery)?;
+                let message = rules::message(fact.event_id, &rules::round_completed(&fact), None);
+                self.in_all_rooms(homeserver, fact.event_id, id, &Post::Messages(vec![message])).await
             }
             other => Err(Failure::GiveUp(anyhow::anyhow!("unexpected subject {other}"))),
         }

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use scoring::Outcome;
+use scoring::{Outcome, Side};
 use serde::Serialize;
 use time::OffsetDateTime;
 use utoipa::ToSchema;
@@ -14,7 +14,10 @@ use crate::{
         facts::{MatchFact, TeamName},
         rules::{PublicStatus, Status},
     },
-    game::predictions::Distribution,
+    game::{
+        predictions::Distribution,
+        scores::rounds::{RoundFact, Winner},
+    },
 };
 
 /// A stream event, as a client for server-sent events parses it.
@@ -25,7 +28,7 @@ pub(crate) struct StreamEvent {
     #[schema(example = "1794774696627-40", pattern = "^[0-9]{1,18}-[0-9]{1,18}$")]
     id: String,
     /// Kind of event, which determines the schema of `data`: `StreamMatch`, `StreamResult`, `StreamTally`,
-    /// `StreamPoints`, `StreamRank`, `StreamChat`, or an empty object for `reset`.
+    /// `StreamPoints`, `StreamRank`, `StreamRound`, `StreamChat`, or an empty object for `reset`.
     event: StreamEventKind,
     /// JSON document with the payload.
     #[schema(content_media_type = "application/json", example = r#"{"event_id":5,"points_earned":48}"#)]
@@ -46,6 +49,8 @@ pub(crate) enum StreamEventKind {
     Points,
     /// The caller's overall rank.
     Rank,
+    /// A round of a tournament is complete, or its winners may have changed.
+    Round,
     /// Events were missed that are no longer available.
     Reset,
     /// A chat item of a spectator. It has no `id`.
@@ -61,6 +66,7 @@ impl StreamEventKind {
             Self::Tally => "tally",
             Self::Points => "points",
             Self::Rank => "rank",
+            Self::Round => "round",
             Self::Reset => "reset",
             Self::Chat => "chat",
         }
@@ -111,6 +117,9 @@ pub(crate) struct StreamResult {
     home_score: Option<i32>,
     #[schema(required)]
     away_score: Option<i32>,
+    /// Team that advanced in a knockout match; null until it is known.
+    #[schema(required)]
+    advanced: Option<Side>,
     /// Whether predictions of the match count. False if it was cancelled, abandoned or awarded.
     counts: bool,
     /// Whether this corrects an earlier result.
@@ -150,6 +159,26 @@ pub(crate) struct StreamRank {
     pub(super) of: i64,
     #[schema(example = 64)]
     pub(super) points: i32,
+}
+
+/// A round of a tournament that is complete.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct StreamRound {
+    tournament_id: TournamentId,
+    #[schema(minimum = 1, maximum = 999, example = 7)]
+    round: i16,
+    /// Users with the most points, at most ten.
+    winners: Vec<Winner>,
+    /// Points of the winners in this round; null if nobody predicted a match of it.
+    #[schema(required, example = 118)]
+    points: Option<i32>,
+}
+
+impl StreamRound {
+    pub(super) fn new(fact: &RoundFact) -> Self {
+        let RoundFact { tournament_id, round, winners, points, .. } = fact.clone();
+        Self { tournament_id, round, winners, points }
+    }
 }
 
 /// Payload of a `reset` event.
@@ -193,6 +222,10 @@ impl Data for StreamRank {
     const KIND: StreamEventKind = StreamEventKind::Rank;
 }
 
+impl Data for StreamRound {
+    const KIND: StreamEventKind = StreamEventKind::Round;
+}
+
 impl Data for ResetPayload {
     const KIND: StreamEventKind = StreamEventKind::Reset;
 }
@@ -222,6 +255,7 @@ impl StreamResult {
             result_revision: fact.result_revision,
             home_score: fact.now.home_score,
             away_score: fact.now.away_score,
+            advanced: fact.now.advanced,
             counts: matches!(fact.now.outcome(), Outcome::Result { .. }),
             corrected: fact.is_correction(),
         }

@@ -17,18 +17,22 @@ use web::{
 
 use super::{
     lookups::Predicted,
-    payloads::{Data as _, ResetPayload, StreamMatch, StreamPoints, StreamResult, StreamTally},
+    payloads::{Data as _, ResetPayload, StreamMatch, StreamPoints, StreamResult, StreamRound, StreamTally},
 };
 use crate::{
     catalogue::matches::{facts::MatchFact, service as events},
-    game::scores::service::{self as scores, ScoresFact},
+    game::scores::{
+        rounds::{self, RoundFact},
+        service::{self as scores, ScoresFact},
+    },
 };
 
 /// Subject of prediction tallies, published at most once a second for each match.
 pub const TALLY: &str = "fact.tally.changed";
 
 /// Subjects of the facts that listeners receive.
-pub(super) const SUBJECTS: [&str; 5] = [events::CREATED, events::CHANGED, events::RESULT, TALLY, scores::UPDATED];
+pub(super) const SUBJECTS: [&str; 6] =
+    [events::CREATED, events::CHANGED, events::RESULT, TALLY, scores::UPDATED, rounds::COMPLETED];
 
 /// Longest pause before a client reconnects, in milliseconds.
 const LONGEST_RETRY: u32 = 3_000;
@@ -115,6 +119,8 @@ pub(super) enum Fact {
     Tally(TallyFact),
     /// Scoring of a result is complete.
     Scores(ScoresFact),
+    /// A round is complete.
+    Round(RoundFact),
 }
 
 impl Fact {
@@ -128,6 +134,7 @@ impl Fact {
             events::RESULT => body(message).map(Self::Result),
             TALLY => body(message).map(Self::Tally),
             scores::UPDATED => body(message).map(Self::Scores),
+            rounds::COMPLETED => body(message).map(Self::Round),
             _ => None,
         }
     }
@@ -137,6 +144,7 @@ impl Fact {
             Self::Event(fact) | Self::Result(fact) => fact.event_id,
             Self::Tally(fact) => fact.event_id,
             Self::Scores(fact) => fact.event_id,
+            Self::Round(fact) => fact.event_id,
         }
     }
 
@@ -144,6 +152,7 @@ impl Fact {
         match self {
             Self::Event(fact) | Self::Result(fact) => Some(fact.tournament_id),
             Self::Tally(fact) => Some(fact.tournament_id),
+            Self::Round(fact) => Some(fact.tournament_id),
             Self::Scores(_) => None,
         }
     }
@@ -154,6 +163,7 @@ impl Fact {
             Self::Event(fact) => Some(StreamMatch::new(fact).frame()),
             Self::Result(fact) => Some(StreamResult::new(fact).frame()),
             Self::Tally(fact) => Some(StreamTally::new(fact).frame()),
+            Self::Round(fact) => Some(StreamRound::new(fact).frame()),
             // Listeners receive only their rank; see `Personal`.
             Self::Scores(_) => None,
         }

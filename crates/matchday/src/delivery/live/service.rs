@@ -286,7 +286,7 @@ impl Live {
                     personal.frames.insert(prediction.user_id, vec![frame]);
                 }
             }
-            Fact::Scores(_) | Fact::Event(_) | Fact::Tally(_) => {}
+            Fact::Scores(_) | Fact::Event(_) | Fact::Tally(_) | Fact::Round(_) => {}
         }
         Ok(personal)
     }

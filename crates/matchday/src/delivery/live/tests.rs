@@ -3,7 +3,7 @@ use std::time::Duration;
 use axum::body::{Body, BodyDataStream};
 use futures_util::StreamExt as _;
 use http::{Request, StatusCode, header};
-use platform::stream::Stream;
+use platform::stream::{Delivery, Stream};
 use serde_json::{Value, json};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use web::ids::MatchId;
@@ -13,7 +13,7 @@ use super::{
     tallies::{TALLY, TallyPublisher},
 };
 use crate::{
-    game::predictions::changes::Changes,
+    game::{predictions::changes::Changes, scores::service::UPDATED},
     testing::{TestApp, TestUser, eventually},
 };
 
@@ -104,6 +104,52 @@ impl Client {
 async fn predict(user: &TestUser<'_>, event: i64) {
     let body = json!({"event_id": event, "prediction": "home", "score_prediction": {"home": 1, "away": 0}});
     user.post("/api/auth/predictions", body).await.expect(201);
+}
+
+#[tokio::test]
+async fn complete_round_reaches_listeners_with_its_winners() {
+    TestApp::run(async |app| {
+        let (fixtures, user, other) = (app.fixtures(), app.user().await, app.user().await);
+        let first = || fixtures.a_match("m").with(json!({"round": 4}));
+        let second = || fixtures.a_match("n").between("albion", "wanderers").with(json!({"round": 4}));
+        let (event, last) = (first().put().await, second().put().await);
+        predict(&user, event).await;
+        predict(&other, last).await;
+        let _following = follow(app).await;
+        let mut client = Client::open(app, &user, "", None).await;
+        let perform = async |event: i64| {
+            let payload = json!({"event_id": event, "result_revision": 1}).to_string().into();
+            let delivery = Delivery { subject: UPDATED.to_owned(), id: Some("1".to_owned()), payload, attempt: 1 };
+            app.app.rounds.perform(delivery).await.expect("performed");
+        };
+        let board = async || {
+            let tournament =
+                user.get(&format!("/api/auth/events/{event}")).await.expect(200)["data"]["tournament_id"].clone();
+            let path = format!("/api/auth/leaderboards?tournament_id={tournament}&round=4");
+            user.get(&path).await.expect(200)["meta"].clone()
+        };
+        first().at("finished", 1, 0).put().await;
+        app.settle().await;
+        perform(event).await;
+        assert_eq!((&board().await["round_complete"], &board().await["winners"]), (&json!(false), &json!([])));
+        second().at("finished", 2, 0).put().await;
+        assert_eq!(board().await["round_complete"], false, "the scores do not include the result yet");
+        app.settle().await;
+        perform(last).await;
+        let completed = client.next().await;
+        assert_eq!((completed.name.as_str(), &completed.data["round"]), ("round", &json!(4)));
+        assert_eq!((&completed.data["winners"][0]["id"], &completed.data["points"]), (&json!(user.id), &json!(40)));
+        assert_eq!(board().await["winners"], completed.data["winners"]);
+        // A correction changes the winners.
+        second().at("finished", 1, 0).put().await;
+        app.settle().await;
+        perform(last).await;
+        let corrected = client.next().await.data["winners"].clone();
+        let winners: Vec<&Value> = corrected.as_array().expect("a list").iter().map(|winner| &winner["id"]).collect();
+        assert_eq!(winners, [&json!(user.id), &json!(other.id)]);
+        app.app.streams.remove().await;
+    })
+    .await;
 }
 
 #[tokio::test]

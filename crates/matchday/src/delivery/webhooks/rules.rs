@@ -3,8 +3,9 @@
 use std::{fmt, str::FromStr, time::Duration};
 
 use http::StatusCode;
+use scoring::Side;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use time::OffsetDateTime;
 use web::ids::{MatchId, TournamentId};
 
@@ -14,7 +15,10 @@ use crate::{
         rules::{PublicStatus, Status},
         service::{CHANGED, RESULT},
     },
-    game::scores::service::{ScoresFact, UPDATED},
+    game::scores::{
+        rounds::{COMPLETED, RoundFact},
+        service::{ScoresFact, UPDATED},
+    },
     identity::{
         account_deletion::service::{DELETED, Deleted},
         accounts::service::{REGISTERED, Registered},
@@ -36,6 +40,9 @@ pub enum Kind {
     /// Scoring of a result is complete.
     #[serde(rename = "scores.updated")]
     ScoresUpdated,
+    /// A round is complete, or its winners may have changed.
+    #[serde(rename = "round.completed")]
+    RoundCompleted,
     /// A user registered an account.
     #[serde(rename = "user.registered")]
     UserRegistered,
@@ -49,8 +56,14 @@ pub enum Kind {
 
 impl Kind {
     /// All types that an endpoint can subscribe to.
-    pub const ALL: [Self; 5] =
-        [Self::StatusChanged, Self::Result, Self::ScoresUpdated, Self::UserRegistered, Self::UserDeleted];
+    pub const ALL: [Self; 6] = [
+        Self::StatusChanged,
+        Self::Result,
+        Self::ScoresUpdated,
+        Self::RoundCompleted,
+        Self::UserRegistered,
+        Self::UserDeleted,
+    ];
 
     /// Name in messages and on the command line.
     pub fn name(self) -> &'static str {
@@ -58,6 +71,7 @@ impl Kind {
             Self::StatusChanged => "event.status_changed",
             Self::Result => "event.result",
             Self::ScoresUpdated => "scores.updated",
+            Self::RoundCompleted => "round.completed",
             Self::UserRegistered => "user.registered",
             Self::UserDeleted => "user.deleted",
             Self::Test => "webhook.test",
@@ -73,7 +87,9 @@ impl fmt::Display for Kind {
 
 /// Error for a name that is not a message type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("must be one of event.status_changed, event.result, scores.updated, user.registered and user.deleted")]
+#[error(
+    "must be one of event.status_changed, event.result, scores.updated, round.completed, user.registered and user.deleted"
+)]
 pub struct UnknownKind;
 
 impl FromStr for Kind {
@@ -105,6 +121,7 @@ struct StandingData {
     start_time: OffsetDateTime,
     home_score: Option<i32>,
     away_score: Option<i32>,
+    advanced: Option<Side>,
 }
 
 impl From<Standing> for StandingData {
@@ -115,6 +132,7 @@ impl From<Standing> for StandingData {
             start_time: standing.start_time,
             home_score: standing.home_score,
             away_score: standing.away_score,
+            advanced: standing.advanced,
         }
     }
 }
@@ -134,7 +152,7 @@ impl From<MatchFact> for MatchData {
 }
 
 /// Subjects of facts that may cause a message: the first one, then the others, as `WorkSpec` expects them.
-pub const FACTS: (&str, &[&str]) = (CHANGED, &[RESULT, UPDATED, REGISTERED, DELETED]);
+pub const FACTS: (&str, &[&str]) = (CHANGED, &[RESULT, UPDATED, COMPLETED, REGISTERED, DELETED]);
 
 /// Returns the message about a fact; `None` if the fact causes none.
 pub fn announce(subject: &str, payload: &[u8]) -> serde_json::Result<Option<(Kind, Value)>> {
@@ -153,6 +171,11 @@ pub fn announce(subject: &str, payload: &[u8]) -> serde_json::Result<Option<(Kin
         UPDATED => {
             let fact: ScoresFact = serde_json::from_slice(payload)?;
             Some((Kind::ScoresUpdated, serde_json::to_value(fact)?))
+        }
+        COMPLETED => {
+            let RoundFact { tournament_id, round, winners, points, .. } = serde_json::from_slice(payload)?;
+            let data = json!({"tournament_id": tournament_id, "round": round, "winners": winners, "points": points});
+            Some((Kind::RoundCompleted, data))
         }
         REGISTERED => {
             let fact: Registered = serde_json::from_slice(payload)?;
@@ -254,10 +277,10 @@ mod tests {
             data,
             json!({
                 "event_id": 7, "tournament_id": 1, "status": "live", "status_detail": "suspended",
-                "start_time": "2026-11-20T15:00:00Z", "home_score": 1, "away_score": 0, "result_revision": 0,
-                "home_team": {"id": 1, "name": "Rovers"}, "away_team": {"id": 2, "name": "City"},
+                "start_time": "2026-11-20T15:00:00Z", "home_score": 1, "away_score": 0, "advanced": null,
+                "result_revision": 0, "home_team": {"id": 1, "name": "Rovers"}, "away_team": {"id": 2, "name": "City"},
                 "before": {"status": "live", "status_detail": "live", "start_time": "2026-11-20T15:00:00Z",
-                           "home_score": null, "away_score": null},
+                           "home_score": null, "away_score": null, "advanced": null},
             })
         );
         assert_eq!(announce(CHANGED, &fact("live", Some("live"))).expect("read"), None, "a goal");
@@ -270,6 +293,11 @@ mod tests {
         assert_eq!(announce("fact.session.revoked", b"{}").expect("read"), None);
         let (kind, data) = announce(RESULT, &fact("finished", None)).expect("read").expect("a message");
         assert_eq!((kind, &data["before"]), (Kind::Result, &Value::Null));
+        let winner = json!({"id": 3, "username": "ada", "name": null});
+        let round = json!({"event_id": 7, "tournament_id": 1, "tournament": "Cup", "round": 4, "winners": [winner], "points": 90});
+        let (kind, data) = announce(COMPLETED, round.to_string().as_bytes()).expect("read").expect("a message");
+        assert_eq!(kind, Kind::RoundCompleted);
+        assert_eq!(data, json!({"tournament_id": 1, "round": 4, "winners": [winner], "points": 90}));
         assert!(announce(CHANGED, b"not JSON").is_err());
         assert!(announce(RESULT, b"{}").is_err());
     }

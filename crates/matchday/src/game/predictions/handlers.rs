@@ -3,7 +3,8 @@
 use axum::{Extension, Json, extract::State};
 use http::StatusCode;
 use scoring::{
-    Bin, Calibration, Confidence, Forecast, Outcome, Pick, PointsPart, PredictionState, Preview, Score, explain,
+    Bin, Calibration, Confidence, FORMULA_VERSION, Forecast, Multiplier, Outcome, Pick, PointsPart, PredictionState,
+    Preview, Score, Side, explain,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -12,14 +13,20 @@ use utoipa::{IntoParams, ToSchema};
 use web::{
     ApiError, ErrorBody, Path, Query, ValidJson,
     fields::{
-        Body, Faulty, FromBody, FromJson, FromParameters, FromQuery, Parameters, from_body, from_parameters,
+        Body, Faulty, FromBody, FromJson, FromParameters, FromQuery, Parameters, from_body, from_parameters, one,
         whole_number,
     },
-    ids::{MatchId, PredictionId, UserId},
+    ids::{MatchId, PredictionId, RuleSetId, UserId},
     paging::{Cursor, CursorPaging},
 };
 
-use super::service::{Filter, Listed, Own, OwnFilter, Prediction, Predictions, RoomView, SaveError, Summary, View};
+use super::{
+    rules::Broken,
+    service::{
+        EventPreview, Filter, Listed, Own, OwnFilter, Prediction, Predictions, PreviewError, RoomView, SaveError,
+        Summary, View,
+    },
+};
 use crate::{
     catalogue::matches::rules::{PublicStatus, Status},
     chat::rooms::{ReadableRoom, RoomPath, service::Rooms},
@@ -43,9 +50,15 @@ pub(super) struct SubmissionBody {
     /// wrong.
     #[schema(value_type = Option<i16>, minimum = 0, maximum = 100, default = 0, example = 75)]
     confidence: Result<Option<Parsed<Confidence>>, Faulty>,
+    /// Team that advances, for a knockout match. It need not be the predicted winner, except in a sport without draws.
+    #[schema(value_type = Option<Side>)]
+    advances: Result<Option<Parsed<Side>>, Faulty>,
+    /// Whether to play a joker, which doubles all points of the match. The rule set says how many a tournament has.
+    #[schema(value_type = Option<bool>, default = false)]
+    joker: Result<Option<bool>, Faulty>,
 }
 
-from_body!(SubmissionBody { event_id, prediction, score_prediction, confidence });
+from_body!(SubmissionBody { event_id, prediction, score_prediction, confidence, advances, joker });
 
 /// A valid prediction from a request body.
 pub(super) struct Submission {
@@ -55,13 +68,16 @@ pub(super) struct Submission {
 
 impl FromBody for Submission {
     fn from_body(body: &mut Body) -> Option<Self> {
-        let SubmissionBody { event_id, prediction, score_prediction, confidence } = SubmissionBody::from_body(body)?;
+        let SubmissionBody { event_id, prediction, score_prediction, confidence, advances, joker } =
+            SubmissionBody::from_body(body)?;
         // Report a contradicting score even if the match or the confidence is invalid too.
         let confidence = confidence.ok().flatten().map(Parsed::into_inner).unwrap_or_default();
         let score = score_prediction.ok()?.map(Parsed::into_inner);
         let forecast = Forecast::new(prediction.ok()?.into_inner(), score, confidence)
             .or_else(|| body.fault("score_prediction", "contradicts the prediction"));
-        Some(Self { event_id: event_id.ok()?, forecast: forecast? })
+        let forecast =
+            forecast?.with_advances(advances.ok()?.map(Parsed::into_inner)).with_joker(joker.ok()?.unwrap_or_default());
+        Some(Self { event_id: event_id.ok()?, forecast })
     }
 }
 
@@ -92,11 +108,19 @@ impl FromQuery for Parsed<Pick> {
 }
 
 impl FromJson for Parsed<Score> {
-    const EXPECTED: &'static str = "must have home and away, whole numbers from 0 to 99";
+    const EXPECTED: &'static str = "must have home and away, whole numbers from 0 to 999";
 
     fn from_json(value: &Value) -> Option<Self> {
         let goals = |side| whole_number(value.as_object()?.get(side)?);
         Score::new(goals("home")?, goals("away")?).map(Self)
+    }
+}
+
+impl FromJson for Parsed<Side> {
+    const EXPECTED: &'static str = "must be home or away";
+
+    fn from_json(value: &Value) -> Option<Self> {
+        value.as_str()?.parse().ok().map(Self)
     }
 }
 
@@ -135,9 +159,14 @@ struct PredictionItem {
     score_prediction: Option<Score>,
     #[schema(value_type = i16, minimum = 0, maximum = 100, example = 75)]
     confidence: Confidence,
+    /// Team that advances, if the user named one.
+    #[schema(required)]
+    advances: Option<Side>,
+    /// Whether the user plays a joker.
+    joker: bool,
     /// Null until the match has a result; always null if the match is void or the prediction was late. Follows
     /// corrections of the result.
-    #[schema(required, minimum = -20, maximum = 60)]
+    #[schema(required, minimum = -6000, maximum = 18000)]
     points_earned: Option<i32>,
     /// Time of the caller's first prediction for the match.
     #[serde(with = "time::serde::rfc3339")]
@@ -150,6 +179,10 @@ impl From<SaveError> for ApiError {
         match error {
             SaveError::NoSuchMatch => Self::not_found("The event"),
             SaveError::Closed(status) => closed(status),
+            SaveError::NotAllowed(broken) => broken_rule(broken, &["score_prediction"]),
+            SaveError::NoJokerLeft => {
+                Self::new(StatusCode::CONFLICT, "no_joker_left", "You have no joker left in this tournament.")
+            }
             SaveError::KeyUsed => idempotency::key_used(),
             SaveError::KeyBusy => idempotency::in_progress(),
             SaveError::Overloaded => {
@@ -158,6 +191,18 @@ impl From<SaveError> for ApiError {
             SaveError::Database(error) => Self::database(&error).because(error),
         }
     }
+}
+
+/// Returns the error for a prediction that the match or its sport does not allow. `score` are the fields of the score.
+fn broken_rule(broken: Broken, score: &[&str]) -> ApiError {
+    let fields = match broken {
+        Broken::Draw => &["prediction"],
+        Broken::Score(_) => score,
+        Broken::NotKnockout | Broken::WinnerAdvances => &["advances"],
+        Broken::NoJokers => &["joker"],
+    };
+    let problem = broken.to_string();
+    ApiError::invalid(fields.iter().flat_map(|field| one(field, &problem)).collect())
 }
 
 /// Returns the error for a match that does not accept predictions.
@@ -226,9 +271,14 @@ struct ListedItem {
     score_prediction: Option<Score>,
     #[schema(value_type = i16, minimum = 0, maximum = 100, example = 75)]
     confidence: Confidence,
+    /// Team that advances, if the user named one.
+    #[schema(required)]
+    advances: Option<Side>,
+    /// Whether the user plays a joker.
+    joker: bool,
     /// Null until the match has a result; always null if the match is void or the prediction was late. Follows
     /// corrections of the result.
-    #[schema(required, minimum = -20, maximum = 60, example = 49)]
+    #[schema(required, minimum = -6000, maximum = 18000, example = 49)]
     points_earned: Option<i32>,
     /// Time of the user's first prediction for the match.
     #[serde(with = "time::serde::rfc3339")]
@@ -254,6 +304,8 @@ impl From<Listed> for ListedItem {
             prediction: prediction.forecast.pick(),
             score_prediction: prediction.forecast.score(),
             confidence: prediction.forecast.confidence(),
+            advances: prediction.forecast.advances(),
+            joker: prediction.forecast.joker(),
             points_earned: prediction.points(),
             created_at: prediction.created_at,
         }
@@ -294,6 +346,7 @@ pub(crate) struct Distribution {
         (status = 201, description = "The prediction is the caller's first for this match", body = PredictionSaved),
         (status = 400, description = "Predictions for the match are closed (`event_started`, `event_postponed`, `event_cancelled` or `event_finished`), or the body is not JSON", body = ErrorBody),
         (status = 404, description = "The match does not exist", body = ErrorBody),
+        (status = 409, description = "The caller has no joker left in the tournament (`no_joker_left`)", body = ErrorBody),
     ))]
 pub(super) async fn save_prediction(
     State(predictions): State<Predictions>,
@@ -317,6 +370,8 @@ pub(super) async fn save_prediction(
         prediction: forecast.pick(),
         score_prediction: forecast.score(),
         confidence: forecast.confidence(),
+        advances: forecast.advances(),
+        joker: forecast.joker(),
         points_earned: None,
         created_at: saved.created_at,
     };
@@ -474,6 +529,8 @@ impl From<&Prediction> for PredictionItem {
             prediction: prediction.forecast.pick(),
             score_prediction: prediction.forecast.score(),
             confidence: prediction.forecast.confidence(),
+            advances: prediction.forecast.advances(),
+            joker: prediction.forecast.joker(),
             points_earned: prediction.points(),
             created_at: prediction.created_at,
         }
@@ -535,16 +592,23 @@ struct ExplanationItem {
     score_prediction: Option<Score>,
     #[schema(value_type = i16, minimum = 0, maximum = 100, example = 75)]
     confidence: Confidence,
+    /// Team that advances, if the user named one.
+    #[schema(required)]
+    advances: Option<Side>,
+    /// Whether the user plays a joker.
+    joker: bool,
     state: PredictionState,
     /// Null if the match has no result.
     #[schema(required)]
     result: Option<ResultItem>,
     /// Null unless the state is `settled`.
-    #[schema(required, minimum = -20, maximum = 60, example = 49)]
+    #[schema(required, minimum = -6000, maximum = 18000, example = 49)]
     points_earned: Option<i32>,
-    /// Version of the points rules. A match keeps the version it was imported with.
+    /// Version of the formula for points.
     #[schema(example = 1)]
     rules_version: i16,
+    /// Values by which the points are computed.
+    rule_set_id: RuleSetId,
     /// Points by aspect. The parts add up to `points_earned`. Empty unless the state is `settled`.
     parts: Vec<PointsPart>,
 }
@@ -557,6 +621,9 @@ struct ResultItem {
     home: i32,
     #[schema(example = 1)]
     away: i32,
+    /// Team that advanced; null until it is known, and if this is not a knockout match.
+    #[schema(required)]
+    advanced: Option<Side>,
 }
 
 impl From<Prediction> for ExplanationItem {
@@ -569,14 +636,17 @@ impl From<Prediction> for ExplanationItem {
             prediction: forecast.pick(),
             score_prediction: forecast.score(),
             confidence: forecast.confidence(),
+            advances: forecast.advances(),
+            joker: forecast.joker(),
             state: prediction.state(),
             result: match prediction.outcome {
-                Outcome::Result { home, away } => Some(ResultItem { home, away }),
+                Outcome::Result { home, away, advanced } => Some(ResultItem { home, away, advanced }),
                 Outcome::Open | Outcome::Void => None,
             },
             points_earned,
-            rules_version: prediction.rules.number(),
-            parts: points_earned.map(|_| explain(forecast, prediction.rules, prediction.outcome)).unwrap_or_default(),
+            rules_version: FORMULA_VERSION,
+            rule_set_id: prediction.rule_set_id,
+            parts: points_earned.map(|_| explain(forecast, &prediction.terms, prediction.outcome)).unwrap_or_default(),
         }
     }
 }
@@ -605,23 +675,26 @@ pub(super) struct PreviewParameters {
     #[param(value_type = Pick)]
     prediction: Result<Parsed<Pick>, Faulty>,
     /// Goals of the home team. Requires `away`, and must agree with the prediction.
-    #[param(value_type = Option<i16>, minimum = 0, maximum = 99, example = 2)]
+    #[param(value_type = Option<i16>, minimum = 0, maximum = 999, example = 2)]
     home: Result<Option<Goals>, Faulty>,
     /// Goals of the away team. Requires `home`, and must agree with the prediction.
-    #[param(value_type = Option<i16>, minimum = 0, maximum = 99, example = 1)]
+    #[param(value_type = Option<i16>, minimum = 0, maximum = 999, example = 1)]
     away: Result<Option<Goals>, Faulty>,
     /// Confidence in the prediction, in percent.
     #[param(value_type = Option<i16>, minimum = 0, maximum = 100, default = 0, example = 75)]
     confidence: Result<Option<Parsed<Confidence>>, Faulty>,
+    /// Whether to play a joker. Whether one is left is not checked.
+    #[param(value_type = Option<bool>, default = false)]
+    joker: Result<Option<bool>, Faulty>,
 }
 
-from_parameters!(PreviewParameters { prediction, home, away, confidence });
+from_parameters!(PreviewParameters { prediction, home, away, confidence, joker });
 
 /// Goals of one team in a query.
 struct Goals(i64);
 
 impl FromQuery for Goals {
-    const EXPECTED: &'static str = "must be a whole number from 0 to 99";
+    const EXPECTED: &'static str = "must be a whole number from 0 to 999";
 
     fn from_query(text: &str) -> Option<Self> {
         let goals = text.parse().ok()?;
@@ -640,7 +713,9 @@ impl FromParameters for Parsed<Forecast> {
         };
         // Report a contradicting score even if the confidence is invalid too.
         let confidence = given.confidence.ok().flatten().map(Parsed::into_inner).unwrap_or_default();
-        Forecast::new(given.prediction.ok()?.into_inner(), score, confidence).map(Self).or_else(|| {
+        let forecast = Forecast::new(given.prediction.ok()?.into_inner(), score, confidence);
+        let joker = given.joker.ok()?.unwrap_or_default();
+        forecast.map(|forecast| Self(forecast.with_joker(joker))).or_else(|| {
             for side in ["home", "away"] {
                 parameters.fault::<Self>(side, "contradicts the prediction");
             }
@@ -654,16 +729,24 @@ pub(super) struct PreviewResponse {
     data: PreviewItem,
 }
 
-/// Points that a prediction would earn.
+/// Points that a prediction would earn, with multiplier and joker, and without the points for the team that advances.
 #[derive(Serialize, ToSchema)]
 #[schema(as = PointsPreview)]
 struct PreviewItem {
-    /// Version of the points rules of the match.
+    /// Version of the formula for points.
     #[schema(example = 1)]
     rules_version: i16,
+    /// Values by which the points are computed.
+    rule_set_id: RuleSetId,
+    /// Factor for all points of the match: 1, 1.5, 2 or 3. The points below include it.
+    #[schema(value_type = f64, example = 1)]
+    multiplier: Multiplier,
     /// Points if only the outcome is right.
     #[schema(example = 39)]
     right: i32,
+    /// Points if the difference is almost right; null if the rule set has no margin, without a score, and for a draw.
+    #[schema(required, example = 44)]
+    margin: Option<i32>,
     /// Points if the goal difference is right; null without a score and for a draw.
     #[schema(required, example = 49)]
     goal_difference: Option<i32>,
@@ -673,6 +756,35 @@ struct PreviewItem {
     /// Points if the outcome is wrong: zero or negative.
     #[schema(example = -11)]
     wrong: i32,
+    /// Points for the team that advances, before multiplier and joker; null if this is not a knockout match.
+    #[schema(required, example = 10)]
+    advances: Option<i32>,
+}
+
+impl From<EventPreview> for PreviewItem {
+    fn from(EventPreview { rule_set_id, terms, points }: EventPreview) -> Self {
+        let Preview { right, margin, goal_difference, exact_score, wrong } = points;
+        Self {
+            rules_version: FORMULA_VERSION,
+            rule_set_id,
+            multiplier: terms.multiplier,
+            right,
+            margin,
+            goal_difference,
+            exact_score,
+            wrong,
+            advances: terms.is_knockout.then_some(terms.rules.advances),
+        }
+    }
+}
+
+/// Fields of the scores that are too high.
+fn sides_above(forecast: Forecast, broken: Broken) -> Vec<&'static str> {
+    let (Some(score), Broken::Score(most)) = (forecast.score(), broken) else { return Vec::new() };
+    [("home", score.home()), ("away", score.away())]
+        .into_iter()
+        .filter_map(|(side, goals)| (goals > most).then_some(side))
+        .collect()
 }
 
 /// Preview the points of a prediction.
@@ -690,10 +802,12 @@ pub(super) async fn preview_points(
     Path(event): Path<MatchId>,
     Query(Parsed(forecast)): Query<Parsed<Forecast>>,
 ) -> Result<Json<PreviewResponse>, ApiError> {
-    let preview = predictions.preview(event, forecast).await?.ok_or_else(|| ApiError::not_found("The event"))?;
-    let Preview { rules, right, goal_difference, exact_score, wrong } = preview;
-    let data = PreviewItem { rules_version: rules.number(), right, goal_difference, exact_score, wrong };
-    Ok(Json(PreviewResponse { data }))
+    let preview = predictions.preview(event, forecast).await.map_err(|error| match error {
+        PreviewError::NotAllowed(broken) => broken_rule(broken, &sides_above(forecast, broken)),
+        PreviewError::Database(error) => error.into(),
+    })?;
+    let preview = preview.ok_or_else(|| ApiError::not_found("The event"))?;
+    Ok(Json(PreviewResponse { data: preview.into() }))
 }
 
 #[derive(Serialize, ToSchema)]

@@ -4,6 +4,7 @@ pub mod changes;
 mod handlers;
 #[cfg(test)]
 mod lifecycle;
+pub mod rules;
 pub mod service;
 pub mod settings;
 mod store;

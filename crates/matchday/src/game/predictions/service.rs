@@ -7,17 +7,18 @@ use platform::{
     batches::{BatchError, Batches},
     database,
 };
-use scoring::{Calibration, Earnings, Forecast, Hit, Outcome, Pick, PredictionState, Preview, RulesVersion};
+use scoring::{Calibration, Earnings, Forecast, Hit, Outcome, Pick, PredictionState, Preview, Terms};
 use sqlx::PgPool;
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 use web::{
-    ids::{MatchId, PredictionId, RoomId, UserId},
+    ids::{MatchId, PredictionId, RoomId, RuleSetId, UserId},
     paging::{Cursor, CursorPaging, part},
 };
 
 use super::{
     changes::Changes,
+    rules::{self, Broken, Conditions},
     settings::Settings,
     store::{self, Entry},
     writers::Writer,
@@ -61,6 +62,12 @@ pub enum SaveError {
     /// The match is closed: it has started, or its status does not allow predictions.
     #[error("predictions for this match are closed: it is {0}")]
     Closed(Status),
+    /// The match or its sport does not allow the prediction.
+    #[error("the prediction breaks a rule: it {0}")]
+    NotAllowed(Broken),
+    /// The user has played all jokers in other matches of the tournament.
+    #[error("no joker is left in this tournament")]
+    NoJokerLeft,
     /// The idempotency key was used before, for another request or for one that was refused.
     #[error("the idempotency key was used before")]
     KeyUsed,
@@ -81,6 +88,32 @@ impl From<BatchError> for SaveError {
             BatchError::Database(error) => Self::Database(error),
         }
     }
+}
+
+/// Rules of a match for predictions and their points.
+#[derive(Clone, Copy, Debug)]
+pub struct EventTerms {
+    pub rule_set_id: RuleSetId,
+    pub terms: Terms,
+    pub conditions: Conditions,
+}
+
+/// Points that a forecast of a match could earn.
+#[derive(Clone, Copy, Debug)]
+pub struct EventPreview {
+    pub rule_set_id: RuleSetId,
+    pub terms: Terms,
+    pub points: Preview,
+}
+
+/// Reason why points could not be previewed.
+#[derive(Debug, thiserror::Error)]
+pub enum PreviewError {
+    /// The match or its sport does not allow the prediction.
+    #[error("the prediction breaks a rule: it {0}")]
+    NotAllowed(Broken),
+    #[error(transparent)]
+    Database(#[from] sqlx::Error),
 }
 
 /// Filter for the predictions of a match; the default selects all.
@@ -123,8 +156,9 @@ pub struct Prediction {
     pub updated_at: OffsetDateTime,
     /// Whether this revision was made before the match started. A late prediction earns nothing.
     pub is_in_time: bool,
-    /// Points rules of the match.
-    pub rules: RulesVersion,
+    pub rule_set_id: RuleSetId,
+    /// What its points depend on, besides the outcome of the match.
+    pub terms: Terms,
     pub outcome: Outcome,
 }
 
@@ -132,7 +166,7 @@ impl Prediction {
     /// Earnings of the prediction, if it counts and the match has a result. They are computed on every read, so a
     /// corrected result takes effect immediately.
     pub fn earnings(&self) -> Option<Earnings> {
-        self.forecast.earnings(self.rules, self.outcome).filter(|_| self.is_in_time)
+        self.forecast.earnings(&self.terms, self.outcome).filter(|_| self.is_in_time)
     }
 
     pub fn points(&self) -> Option<i32> {
@@ -240,7 +274,14 @@ impl Predictions {
             Ok((_, KeyOutcome::Replayed)) => "repeated",
             Ok((Saved { is_new: true, .. }, _)) => "new",
             Ok(_) => "replaced",
-            Err(SaveError::Closed(_) | SaveError::NoSuchMatch | SaveError::KeyUsed | SaveError::KeyBusy) => "refused",
+            Err(
+                SaveError::Closed(_)
+                | SaveError::NoSuchMatch
+                | SaveError::NotAllowed(_)
+                | SaveError::NoJokerLeft
+                | SaveError::KeyUsed
+                | SaveError::KeyBusy,
+            ) => "refused",
             Err(SaveError::Overloaded | SaveError::Database(_)) => "failed",
         };
         metrics::counter!("matchday_predictions_total", "outcome" => label).increment(1);
@@ -349,10 +390,16 @@ impl Predictions {
         store::find_own(&self.db, user, id).await
     }
 
-    /// Returns the points that a forecast could earn; `None` if the match does not exist.
-    pub async fn preview(&self, event: MatchId, forecast: Forecast) -> sqlx::Result<Option<Preview>> {
-        let rules = store::rules_of(&self.db, event).await?;
-        Ok(rules.map(|rules| Preview::of(forecast, rules)))
+    /// Returns the points that a forecast could earn; `None` if the match does not exist. Does not check whether a joker
+    /// is left.
+    pub async fn preview(&self, event: MatchId, forecast: Forecast) -> Result<Option<EventPreview>, PreviewError> {
+        let Some(EventTerms { rule_set_id, terms, conditions }) = store::terms_of(&self.db, event).await? else {
+            return Ok(None);
+        };
+        match rules::check_forecast(forecast, &conditions) {
+            Some(broken) => Err(PreviewError::NotAllowed(broken)),
+            None => Ok(Some(EventPreview { rule_set_id, terms, points: Preview::of(forecast, &terms) })),
+        }
     }
 
     /// Compares a user's confidence with their hit rate.

@@ -3,19 +3,26 @@
 use std::collections::{HashMap, HashSet};
 
 use platform::shards::Ranges;
-use scoring::{Confidence, Forecast, Pick, RulesVersion, Score};
+use scoring::{Confidence, Forecast, Pick, Score, Side, Terms};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgExecutor, Postgres, Transaction};
 use time::OffsetDateTime;
 use web::{
-    ids::{MatchId, PredictionId, UserId},
+    ids::{MatchId, PredictionId, RuleSetId, TournamentId, UserId},
     paging::Cursor,
 };
 
-use super::service::{Listed, Own, PredictedEvent, Prediction, RoomView, Saved, Summary};
+use super::{
+    rules::Conditions,
+    service::{EventTerms, Listed, Own, PredictedEvent, Prediction, RoomView, Saved, Summary},
+};
 use crate::{
-    catalogue::matches::{
-        gates,
-        rules::{Status, UnknownStatus},
+    catalogue::{
+        matches::{
+            gates,
+            rules::{Status, UnknownStatus},
+            store::read_side,
+        },
+        rule_sets::store::{read_multiplier, read_rules},
     },
     identity::idempotency::KeyedRequest,
 };
@@ -88,19 +95,78 @@ pub(super) async fn begin_at_gates<'c>(
     connection.begin_with(AssertSqlSafe(format!("begin; {}", gates::hold_open(events)))).await
 }
 
-/// Returns which of these matches are open, and the database time that decided it, read after the gates were passed;
-/// `None` if none is open. This time alone decides whether a prediction was made before the start, regardless of the
-/// clocks of the processes. On Citus it is the time of the coordinator, because the function runs there.
+/// Returns which of these matches are open and what they allow, and the database time that decided it, read after the
+/// gates were passed; `None` if none is open. This time alone decides whether a prediction was made before the start,
+/// regardless of the clocks of the processes. On Citus it is the time of the coordinator, because the function runs
+/// there.
 pub(super) async fn open_matches(
     connection: &mut PgConnection,
     events: &[MatchId],
-) -> sqlx::Result<Option<(OffsetDateTime, HashSet<MatchId>)>> {
+) -> sqlx::Result<Option<(OffsetDateTime, HashMap<MatchId, Conditions>)>> {
     let ids: Vec<i64> = events.iter().map(|event| event.0).collect();
-    let rows = sqlx::query!(r#"select id as "id!: MatchId", moment as "moment!" from open_matches($1)"#, &ids)
-        .fetch_all(connection)
-        .await?;
+    let rows = sqlx::query!(
+        r#"select id as "id!: MatchId", moment as "moment!", tournament_id as "tournament!: TournamentId",
+                  draws_allowed as "draws_allowed!", max_score as "max_score!", is_knockout as "is_knockout!",
+                  jokers as "jokers!"
+           from open_matches($1)"#,
+        &ids,
+    )
+    .fetch_all(connection)
+    .await?;
     let moment = rows.first().map(|row| row.moment);
-    Ok(moment.map(|moment| (moment, rows.into_iter().map(|row| row.id).collect())))
+    let open = rows.into_iter().map(|row| {
+        let conditions = Conditions {
+            tournament: row.tournament,
+            draws_allowed: row.draws_allowed,
+            max_score: row.max_score,
+            is_knockout: row.is_knockout,
+            jokers: row.jokers,
+        };
+        (row.id, conditions)
+    });
+    let open = open.collect();
+    Ok(moment.map(|moment| (moment, open)))
+}
+
+/// Prevents other transactions from playing a joker of these users in these tournaments, until this one ends. The pairs
+/// are sorted, so that transactions lock them in the same order.
+pub(super) async fn lock_jokers(connection: &mut PgConnection, pairs: &[(UserId, TournamentId)]) -> sqlx::Result<()> {
+    let names: Vec<String> = pairs.iter().map(|(user, tournament)| format!("{user} {tournament}")).collect();
+    sqlx::query!(
+        "select pg_advisory_xact_lock(hashtextextended('matchday jokers ' || name, 0)) from unnest($1::text[]) as n (name)",
+        &names,
+    )
+    .fetch_all(connection)
+    .await?;
+    Ok(())
+}
+
+/// A match in which a user plays a joker.
+pub(super) struct PlayedJoker {
+    pub(super) user: UserId,
+    pub(super) event: MatchId,
+    pub(super) tournament: TournamentId,
+}
+
+/// Returns the matches of these tournaments in which these users play a joker, without those that are void.
+pub(super) async fn played_jokers(
+    connection: &mut PgConnection,
+    shards: &Ranges,
+    users: &[i64],
+    tournaments: &[i64],
+) -> sqlx::Result<Vec<PlayedJoker>> {
+    sqlx::query_as!(
+        PlayedJoker,
+        r#"select p.user_id as "user: UserId", p.event_id as "event: MatchId", e.tournament_id as "tournament: TournamentId"
+           from predictions p join events e on e.id = p.event_id
+           where p.joker and p.user_id = any($1) and ($3::bigint[] is null or p.user_id = any($3))
+             and e.tournament_id = any($2) and e.status not in ('abandoned', 'cancelled', 'awarded')"#,
+        users,
+        tournaments,
+        shards.only(users),
+    )
+    .fetch_all(connection)
+    .await
 }
 
 /// Inserts predictions of users who have none yet, for open matches, and returns the inserted ones.
@@ -111,10 +177,12 @@ pub(super) async fn insert(
 ) -> sqlx::Result<HashMap<(UserId, MatchId), Saved>> {
     let columns = Columns::of(entries);
     let rows = sqlx::query!(
-        r#"insert into predictions (user_id, event_id, prediction, home_goals, away_goals, confidence, revision, created_at, updated_at)
-           select n.user_id, n.event_id, n.prediction, n.home_goals, n.away_goals, n.confidence, 1, $7, $7
-           from unnest($1::bigint[], $2::bigint[], $3::text[], $4::smallint[], $5::smallint[], $6::smallint[])
-             as n (user_id, event_id, prediction, home_goals, away_goals, confidence)
+        r#"insert into predictions (user_id, event_id, prediction, home_goals, away_goals, confidence, advances, joker,
+                                    revision, created_at, updated_at)
+           select n.user_id, n.event_id, n.prediction, n.home_goals, n.away_goals, n.confidence, n.advances, n.joker, 1, $7, $7
+           from unnest($1::bigint[], $2::bigint[], $3::text[], $4::smallint[], $5::smallint[], $6::smallint[], $8::text[],
+                       $9::boolean[])
+             as n (user_id, event_id, prediction, home_goals, away_goals, confidence, advances, joker)
            order by n.user_id, n.event_id
            on conflict (user_id, event_id) do nothing
            returning user_id as "user_id: UserId", event_id as "event_id: MatchId", id as "id: PredictionId", created_at"#,
@@ -125,6 +193,8 @@ pub(super) async fn insert(
         &columns.away_goals as &[Option<i16>],
         &columns.confidences,
         now,
+        &columns.advances as &[Option<&str>],
+        &columns.jokers,
     )
     .fetch_all(connection)
     .await?;
@@ -147,7 +217,7 @@ pub(super) async fn insert_alone(
     sqlx::query_as!(
         Saved,
         r#"select id as "id!: PredictionId", created_at as "created_at!", true as "is_new!"
-           from insert_alone($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)"#,
+           from insert_alone($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)"#,
         gates::CLASS,
         gates::gate(entry.event),
         slot,
@@ -157,6 +227,7 @@ pub(super) async fn insert_alone(
         forecast.score().map(Score::home),
         forecast.score().map(Score::away),
         forecast.confidence().percent(),
+        forecast.advances().map(Side::name),
         entry.request.as_ref().map(|request| &request.key.0[..]),
         entry.request.as_ref().map(|request| &request.digest[..]),
         now,
@@ -197,7 +268,7 @@ pub(super) async fn lock_earlier(
     let columns = Columns::of(entries);
     let rows = sqlx::query!(
         r#"select p.user_id as "user_id: UserId", p.event_id as "event_id: MatchId", p.id as "id: PredictionId",
-                  p.prediction, p.home_goals, p.away_goals, p.confidence, p.created_at
+                  p.prediction, p.home_goals, p.away_goals, p.confidence, p.advances, p.joker, p.created_at
            from unnest($1::bigint[], $2::bigint[]) as n (user_id, event_id)
            join predictions p on p.user_id = n.user_id and p.event_id = n.event_id
            where ($3::bigint[] is null or p.user_id = any($3))
@@ -212,6 +283,7 @@ pub(super) async fn lock_earlier(
     rows.into_iter()
         .map(|row| {
             let forecast = read_forecast(&row.prediction, row.home_goals.zip(row.away_goals), row.confidence)?;
+            let forecast = forecast.with_advances(read_side(row.advances.as_deref())?).with_joker(row.joker);
             let saved = Saved { id: row.id, created_at: row.created_at, is_new: false };
             Ok(Earlier { user: row.user_id, event: row.event_id, saved, forecast })
         })
@@ -232,8 +304,9 @@ pub(super) async fn keep_earlier(
     let events: Vec<i64> = earlier.iter().map(|earlier| earlier.event.0).collect();
     sqlx::query!(
         "insert into prediction_revisions
-             (user_id, event_id, revision, prediction, home_goals, away_goals, confidence, made_at, replaced_at)
-         select p.user_id, p.event_id, p.revision, p.prediction, p.home_goals, p.away_goals, p.confidence, p.updated_at, $3
+             (user_id, event_id, revision, prediction, home_goals, away_goals, confidence, advances, joker, made_at, replaced_at)
+         select p.user_id, p.event_id, p.revision, p.prediction, p.home_goals, p.away_goals, p.confidence, p.advances, p.joker,
+                p.updated_at, $3
          from unnest($1::bigint[], $2::bigint[]) as n (user_id, event_id)
          join predictions p on p.user_id = n.user_id and p.event_id = n.event_id
          where ($4::bigint[] is null or p.user_id = any($4))",
@@ -264,9 +337,10 @@ pub(super) async fn replace(
     sqlx::query!(
         "update predictions p
          set prediction = n.prediction, home_goals = n.home_goals, away_goals = n.away_goals, confidence = n.confidence,
-             revision = p.revision + 1, updated_at = $7
-         from unnest($1::bigint[], $2::bigint[], $3::text[], $4::smallint[], $5::smallint[], $6::smallint[])
-           as n (user_id, event_id, prediction, home_goals, away_goals, confidence)
+             advances = n.advances, joker = n.joker, revision = p.revision + 1, updated_at = $7
+         from unnest($1::bigint[], $2::bigint[], $3::text[], $4::smallint[], $5::smallint[], $6::smallint[], $9::text[],
+                     $10::boolean[])
+           as n (user_id, event_id, prediction, home_goals, away_goals, confidence, advances, joker)
          where p.user_id = n.user_id and p.event_id = n.event_id and ($8::bigint[] is null or p.user_id = any($8))",
         &columns.users,
         &columns.events,
@@ -276,6 +350,8 @@ pub(super) async fn replace(
         &columns.confidences,
         now,
         shards.only(&columns.users),
+        &columns.advances as &[Option<&str>],
+        &columns.jokers,
     )
     .execute(connection)
     .await?;
@@ -335,6 +411,8 @@ struct Columns {
     home_goals: Vec<Option<i16>>,
     away_goals: Vec<Option<i16>>,
     confidences: Vec<i16>,
+    advances: Vec<Option<&'static str>>,
+    jokers: Vec<bool>,
 }
 
 impl Columns {
@@ -346,6 +424,8 @@ impl Columns {
             home_goals: entries.iter().map(|entry| entry.forecast.score().map(Score::home)).collect(),
             away_goals: entries.iter().map(|entry| entry.forecast.score().map(Score::away)).collect(),
             confidences: entries.iter().map(|entry| entry.forecast.confidence().percent()).collect(),
+            advances: entries.iter().map(|entry| entry.forecast.advances().map(Side::name)).collect(),
+            jokers: entries.iter().map(|entry| entry.forecast.joker()).collect(),
         }
     }
 }
@@ -371,12 +451,18 @@ macro_rules! predictions {
                       case when l.revision is null then p.home_goals else l.home_goals end as home_goals,
                       case when l.revision is null then p.away_goals else l.away_goals end as away_goals,
                       case when l.revision is null then p.confidence else l.confidence end as "confidence!",
+                      case when l.revision is null then p.advances else l.advances end as advances,
+                      case when l.revision is null then p.joker else l.joker end as "joker!",
                       p.created_at as "created_at!",
                       case when l.revision is null then p.updated_at else l.made_at end as "updated_at!",
                       p.updated_at < e.start_time or l.revision is not null as "is_in_time!",
-                      e.rules_version as "rules_version!", e.status as "status!", e.home_score, e.away_score"#
+                      e.status as "status!", e.home_score, e.away_score, e.advanced,
+                      e.rule_set_id as "rule_set_id!: RuleSetId", e.multiplier as "multiplier!",
+                      e.is_knockout as "is_knockout!", s.outcome as "outcome!", s.difference as "difference!",
+                      s.exact as "exact!", s.margin_within, s.margin_points, s.stake as "stake!",
+                      s.advances as "advances_points!""#
                 + $columns
-                + " from events e join predictions p on p.event_id = e.id
+                + " from events e join rule_sets s on s.id = e.rule_set_id join predictions p on p.event_id = e.id
                     left join prediction_revisions l
                       on l.user_id = p.user_id
                      and l.event_id = case when p.updated_at >= e.start_time then p.event_id end
@@ -397,12 +483,19 @@ macro_rules! stored {
             prediction: $row.prediction,
             goals: $row.home_goals.zip($row.away_goals),
             confidence: $row.confidence,
+            advances: $row.advances,
+            joker: $row.joker,
             created_at: $row.created_at,
             updated_at: $row.updated_at,
             is_in_time: $row.is_in_time,
-            rules_version: $row.rules_version,
             status: $row.status,
             scores: $row.home_score.zip($row.away_score),
+            advanced: $row.advanced,
+            rule_set_id: $row.rule_set_id,
+            rules: [$row.outcome, $row.difference, $row.exact, $row.stake, $row.advances_points],
+            margin: $row.margin_within.zip($row.margin_points),
+            multiplier: $row.multiplier,
+            is_knockout: $row.is_knockout,
         }
     };
 }
@@ -415,12 +508,20 @@ struct Stored {
     prediction: String,
     goals: Option<(i16, i16)>,
     confidence: i16,
+    advances: Option<String>,
+    joker: bool,
     created_at: OffsetDateTime,
     updated_at: OffsetDateTime,
     is_in_time: bool,
-    rules_version: i16,
     status: String,
     scores: Option<(i32, i32)>,
+    advanced: Option<String>,
+    rule_set_id: RuleSetId,
+    /// See [`read_rules`].
+    rules: [i32; 5],
+    margin: Option<(i32, i32)>,
+    multiplier: i16,
+    is_knockout: bool,
 }
 
 impl TryFrom<Stored> for Prediction {
@@ -428,26 +529,28 @@ impl TryFrom<Stored> for Prediction {
 
     fn try_from(stored: Stored) -> Result<Self, sqlx::Error> {
         let status = read_status(&stored.status)?;
+        let forecast = read_forecast(&stored.prediction, stored.goals, stored.confidence)?;
         Ok(Self {
             id: stored.id,
             user_id: stored.user_id,
             event_id: stored.event_id,
-            forecast: read_forecast(&stored.prediction, stored.goals, stored.confidence)?,
+            forecast: forecast.with_advances(read_side(stored.advances.as_deref())?).with_joker(stored.joker),
             created_at: stored.created_at,
             updated_at: stored.updated_at,
             is_in_time: stored.is_in_time,
-            rules: read_rules(stored.rules_version)?,
-            outcome: status.outcome(stored.scores),
+            rule_set_id: stored.rule_set_id,
+            terms: Terms {
+                rules: read_rules(stored.rules, stored.margin)?,
+                multiplier: read_multiplier(stored.multiplier)?,
+                is_knockout: stored.is_knockout,
+            },
+            outcome: status.outcome(stored.scores, read_side(stored.advanced.as_deref())?),
         })
     }
 }
 
 fn read_status(name: &str) -> sqlx::Result<Status> {
     name.parse().map_err(|error: UnknownStatus| sqlx::Error::Decode(error.into()))
-}
-
-fn read_rules(version: i16) -> sqlx::Result<RulesVersion> {
-    RulesVersion::try_from(version).map_err(|error| sqlx::Error::Decode(error.into()))
 }
 
 /// Returns the users whom this user has blocked.
@@ -599,11 +702,40 @@ pub(super) async fn summary(executor: impl PgExecutor<'_>, event: MatchId) -> sq
     .await
 }
 
-/// Returns the points rules of a match; `None` if the match does not exist.
-pub(super) async fn rules_of(executor: impl PgExecutor<'_>, event: MatchId) -> sqlx::Result<Option<RulesVersion>> {
-    let version =
-        sqlx::query_scalar!("select rules_version from events where id = $1", event.0).fetch_optional(executor).await?;
-    version.map(read_rules).transpose()
+/// Returns the rules of a match for predictions; `None` if the match does not exist.
+pub(super) async fn terms_of(executor: impl PgExecutor<'_>, event: MatchId) -> sqlx::Result<Option<EventTerms>> {
+    let row = sqlx::query!(
+        r#"select e.tournament_id as "tournament: TournamentId", e.rule_set_id as "rule_set_id: RuleSetId", e.multiplier,
+                  e.is_knockout, s.draws_allowed, s.max_score, r.outcome, r.difference, r.exact, r.margin_within,
+                  r.margin_points, r.stake, r.advances, r.jokers
+           from events e
+           join tournaments t on t.id = e.tournament_id
+           join sports s on s.id = t.sport_id
+           join rule_sets r on r.id = e.rule_set_id
+           where e.id = $1"#,
+        event.0,
+    )
+    .fetch_optional(executor)
+    .await?;
+    row.map(|row| {
+        let values = [row.outcome, row.difference, row.exact, row.stake, row.advances];
+        Ok(EventTerms {
+            rule_set_id: row.rule_set_id,
+            terms: Terms {
+                rules: read_rules(values, row.margin_within.zip(row.margin_points))?,
+                multiplier: read_multiplier(row.multiplier)?,
+                is_knockout: row.is_knockout,
+            },
+            conditions: Conditions {
+                tournament: row.tournament,
+                draws_allowed: row.draws_allowed,
+                max_score: row.max_score,
+                is_knockout: row.is_knockout,
+                jokers: row.jokers,
+            },
+        })
+    })
+    .transpose()
 }
 
 /// Returns a user's own predictions after the cursor, newest first: all, those of matches that are open at a time, or

@@ -3,6 +3,7 @@ mod lists;
 mod own;
 mod partitions;
 mod points;
+mod rules;
 
 use std::collections::BTreeMap;
 
@@ -91,7 +92,7 @@ async fn prediction_response_has_all_fields() {
             saved,
             json!({"message": "Prediction saved.", "data": {
                 "id": id, "user_id": user.id, "event_id": event, "prediction": "home", "score_prediction": score,
-                "confidence": 75, "points_earned": null, "created_at": created_at,
+                "confidence": 75, "advances": null, "joker": false, "points_earned": null, "created_at": created_at,
             }})
         );
         let me = user.get("/api/auth/me").await.expect(200)["data"].clone();
@@ -100,7 +101,8 @@ async fn prediction_response_has_all_fields() {
             json!({
                 "data": [{
                     "id": id, "user": {"id": user.id, "username": me["username"], "name": null}, "prediction": "home",
-                    "score_prediction": score, "confidence": 75, "points_earned": null, "created_at": created_at,
+                    "score_prediction": score, "confidence": 75, "advances": null, "joker": false, "points_earned": null,
+                    "created_at": created_at,
                 }],
                 "meta": {
                     "total_predictions": 1, "prediction_distribution": {"home": 1, "draw": 0, "away": 0},
@@ -655,7 +657,8 @@ async fn table_constraints_refuse_invalid_predictions() {
             ("'won', null, null, 0", false),
             ("'home', 1, null, 0", false),
             ("'home', null, 1, 0", false),
-            ("'home', 100, 0, 0", false),
+            ("'home', 999, 0, 0", true),
+            ("'home', 1000, 0, 0", false),
             ("'away', 0, -1, 0", false),
             ("'draw', 1, 0, 0", false),
             ("'home', 0, 1, 0", false),

@@ -15,10 +15,11 @@ use platform::{
 };
 use scoring::Forecast;
 use sqlx::PgConnection;
-use web::ids::{MatchId, UserId};
+use web::ids::{MatchId, TournamentId, UserId};
 
 use super::{
     changes::Changes,
+    rules::{self, Conditions},
     service::{SaveError, Saved},
     store::{self, Entry, Tally},
 };
@@ -150,13 +151,15 @@ fn prior_of(used: &UsedKeys, entry: &Entry) -> Option<Prior> {
 #[derive(Default)]
 struct Batch {
     saved: HashMap<(UserId, MatchId), Saved>,
+    /// Entries that break a rule of an open match.
+    refused: HashMap<(UserId, MatchId), SaveError>,
     tallies: HashMap<MatchId, Tally>,
     /// Whether some are the first of their user for a match.
     has_new: bool,
 }
 
 impl Batch {
-    /// Writes those entries whose matches are open.
+    /// Writes those entries whose matches are open and allow them.
     async fn save(
         connection: &mut PgConnection,
         shards: &Ranges,
@@ -165,7 +168,19 @@ impl Batch {
     ) -> sqlx::Result<Self> {
         let open = if entries.is_empty() { None } else { store::open_matches(connection, events).await? };
         let Some((now, open)) = open else { return Ok(Self::default()) };
-        let entries: Vec<Entry> = entries.iter().filter(|entry| open.contains(&entry.event)).copied().collect();
+        let mut refused = HashMap::new();
+        let mut entries: Vec<Entry> = entries.iter().filter(|entry| open.contains_key(&entry.event)).copied().collect();
+        entries.retain(|entry| match rules::check_forecast(entry.forecast, &open[&entry.event]) {
+            None => true,
+            Some(broken) => {
+                refused.insert(entry.key(), SaveError::NotAllowed(broken));
+                false
+            }
+        });
+        for key in without_joker_left(connection, shards, &entries, &open).await? {
+            entries.retain(|entry| entry.key() != key);
+            refused.insert(key, SaveError::NoJokerLeft);
+        }
         let mut saved = store::insert(connection, &entries, now).await?;
         let has_new = !saved.is_empty();
         let mut tallies: HashMap<MatchId, Tally> = HashMap::new();
@@ -189,7 +204,7 @@ impl Batch {
                 }
             }
         }
-        Ok(Self { saved, tallies, has_new })
+        Ok(Self { saved, refused, tallies, has_new })
     }
 
     /// Returns the effects of the requests with idempotency keys.
@@ -205,10 +220,43 @@ impl Batch {
     fn outcome(&self, entry: &Entry, statuses: &HashMap<MatchId, Status>) -> Outcome {
         match (self.saved.get(&entry.key()), statuses.get(&entry.event)) {
             (Some(&saved), _) => Ok((saved, KeyOutcome::Stored)),
-            (None, Some(&status)) => Err(SaveError::Closed(status)),
-            (None, None) => Err(SaveError::NoSuchMatch),
+            (None, status) => Err(match (self.refused.get(&entry.key()), status) {
+                (Some(refusal), _) => refusal.clone(),
+                (None, Some(&status)) => SaveError::Closed(status),
+                (None, None) => SaveError::NoSuchMatch,
+            }),
         }
     }
+}
+
+/// Returns the entries with a joker for which the user has none left. Locks the jokers of these users, so that racing
+/// predictions of other matches count too.
+async fn without_joker_left(
+    connection: &mut PgConnection,
+    shards: &Ranges,
+    entries: &[Entry],
+    open: &HashMap<MatchId, Conditions>,
+) -> sqlx::Result<Vec<(UserId, MatchId)>> {
+    let pair = |entry: &Entry| (entry.user, open[&entry.event].tournament);
+    let mut pairs: Vec<(UserId, TournamentId)> =
+        entries.iter().filter(|entry| entry.forecast.joker()).map(pair).collect();
+    if pairs.is_empty() {
+        return Ok(Vec::new());
+    }
+    pairs.sort_unstable();
+    pairs.dedup();
+    store::lock_jokers(connection, &pairs).await?;
+    let users: Vec<i64> = pairs.iter().map(|(user, _)| user.0).collect();
+    let tournaments: Vec<i64> = pairs.iter().map(|(_, tournament)| tournament.0).collect();
+    let mut played: HashMap<(UserId, TournamentId), HashSet<MatchId>> = HashMap::new();
+    for joker in store::played_jokers(connection, shards, &users, &tournaments).await? {
+        played.entry((joker.user, joker.tournament)).or_default().insert(joker.event);
+    }
+    let has_none_left = |entry: &&Entry| {
+        let jokers = open[&entry.event].jokers;
+        !rules::play_joker(played.entry(pair(entry)).or_default(), entry.event, entry.forecast, jokers)
+    };
+    Ok(entries.iter().filter(has_none_left).map(Entry::key).collect())
 }
 
 impl Write for Writer {
@@ -231,7 +279,10 @@ impl Write for Writer {
         entries: &[Entry],
         _: Attempt,
     ) -> sqlx::Result<Vec<Self::Outcome>> {
-        if let [entry] = entries {
+        // Playing a joker needs a lock and a count, which only a batch takes.
+        if let [entry] = entries
+            && !entry.forecast.joker()
+        {
             match store::insert_alone(connection, self.slot, entry, self.clock.now()).await {
                 Ok(Some(saved)) => {
                     self.events.mark_stale();

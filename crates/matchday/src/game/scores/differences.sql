@@ -7,7 +7,7 @@ with expected as (
     join events e on e.id = l.event_id
     join result_points c on c.event_id = l.event_id and c.revision = l.revision
      and c.user_id >= greatest(l.from_user, $1) and c.user_id < least(l.until_user, $2)
-    cross join lateral unnest(score_scopes(e.tournament_id, r.start_time)) as s (scope)
+    cross join lateral unnest(score_scopes(e.tournament_id, r.start_time, r.round)) as s (scope)
     where l.from_user < $2 and l.until_user > $1
     group by c.user_id, s.scope
 ), found as (

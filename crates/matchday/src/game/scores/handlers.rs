@@ -15,6 +15,7 @@ use web::{
 use super::{
     leaderboard::{Entry, Leaderboard, Leaderboards, Period, Table},
     leaderboard_cache::LeaderboardError,
+    rounds::{self, MOST_WINNERS},
 };
 use crate::{
     chat::rooms::{
@@ -60,6 +61,9 @@ pub(super) struct BoardQuery {
     /// Only matches of this tournament. Requires the period `all`.
     #[param(value_type = Option<i64>, minimum = 1)]
     tournament_id: Option<TournamentId>,
+    /// Only matches of this round. Requires `tournament_id`.
+    #[param(value_type = Option<i16>, minimum = 1, maximum = 999)]
+    round: Option<RoundNumber>,
     /// Only members of this chat room, given by its Matrix room id. All stands of a match share one leaderboard.
     #[param(value_type = Option<String>, max_length = 255, pattern = r"^![^:\x00-\x1f\x7f-\x9f]+:[^\x00-\x1f\x7f-\x9f]+$", example = "!auQboWavgiRMaylzYl:example.org")]
     room_id: Option<RoomAddress>,
@@ -69,12 +73,33 @@ impl FromParameters for BoardQuery {
     fn from_parameters(parameters: &mut Parameters<'_>) -> Option<Self> {
         let period = parameters.optional::<PeriodName>("period");
         let tournament_id = parameters.optional("tournament_id");
+        let round = parameters.optional("round");
         let room_id = parameters.optional("room_id");
         let tournament_given = tournament_id.is_some_and(|id| id.is_some());
         if tournament_given && matches!(period, Some(Some(PeriodName::Month | PeriodName::Week))) {
             return parameters.fault("period", "must be all if tournament_id is given");
         }
-        Some(Self { period: period?.unwrap_or_default(), tournament_id: tournament_id?, room_id: room_id? })
+        if matches!((&tournament_id, &round), (Some(None), Some(Some(_)))) {
+            return parameters.fault("tournament_id", "is required with round");
+        }
+        Some(Self {
+            period: period?.unwrap_or_default(),
+            tournament_id: tournament_id?,
+            round: round?,
+            room_id: room_id?,
+        })
+    }
+}
+
+/// Number of a round.
+#[derive(Clone, Copy)]
+struct RoundNumber(i16);
+
+impl FromQuery for RoundNumber {
+    const EXPECTED: &'static str = "must be a whole number from 1 to 999";
+
+    fn from_query(text: &str) -> Option<Self> {
+        text.parse().ok().filter(|round| (1..=999).contains(round)).map(Self)
     }
 }
 
@@ -172,13 +197,27 @@ struct BoardMeta {
     tournament_id: Option<TournamentId>,
     #[schema(required)]
     room_id: Option<String>,
+    #[schema(required, minimum = 1, maximum = 999)]
+    round: Option<i16>,
+    /// Whether all matches of the round have a result or are void, and the leaderboard includes all results; null
+    /// without `round`.
+    #[schema(required)]
+    round_complete: Option<bool>,
+    /// Users with rank 1 once the round is complete, at most ten; else empty.
+    winners: Vec<PlayerItem>,
+}
+
+impl From<&Entry> for PlayerItem {
+    fn from(entry: &Entry) -> Self {
+        Self { id: entry.user_id, username: entry.username.clone(), name: entry.name.clone() }
+    }
 }
 
 impl From<Entry> for EntryItem {
     fn from(entry: Entry) -> Self {
         Self {
             rank: entry.rank,
-            user: PlayerItem { id: entry.user_id, username: entry.username, name: entry.name },
+            user: PlayerItem::from(&entry),
             points: entry.points,
             exact: entry.exact,
             correct: entry.correct,
@@ -204,28 +243,46 @@ pub(super) async fn get_leaderboard(
     user: CurrentUser,
     Query((selection, top)): Query<(BoardQuery, Top)>,
 ) -> Result<Json<LeaderboardResponse>, ApiError> {
-    let table = match (selection.tournament_id, selection.period) {
-        (Some(id), _) => Table::OfTournament(id),
-        (None, PeriodName::All) => Table::Of(Period::All),
-        (None, PeriodName::Month) => Table::Of(Period::Month),
-        (None, PeriodName::Week) => Table::Of(Period::Week),
+    let round = selection.tournament_id.zip(selection.round).map(|(id, RoundNumber(round))| (id, round));
+    let table = match (selection.tournament_id, round, selection.period) {
+        (_, Some((id, round)), _) => Table::OfRound(id, round),
+        (Some(id), None, _) => Table::OfTournament(id),
+        (None, None, PeriodName::All) => Table::Of(Period::All),
+        (None, None, PeriodName::Month) => Table::Of(Period::Month),
+        (None, None, PeriodName::Week) => Table::Of(Period::Week),
     };
-    let board = match &selection.room_id {
-        None => leaderboards.global(table, user.id, top.per_page).await?,
+    // Read first: a leaderboard that is read later includes all results of a complete round.
+    let round_complete = match round {
+        Some((tournament, round)) => Some(leaderboards.is_complete(tournament, round).await?),
+        None => None,
+    };
+    // Winners are read from the top.
+    let least = if round_complete == Some(true) { i64::try_from(MOST_WINNERS).unwrap_or(i64::MAX) } else { 0 };
+    let shown = top.per_page.max(least);
+    let mut board = match &selection.room_id {
+        None => leaderboards.global(table, user.id, shown).await?,
         Some(address) => match rooms.find_readable(user.id, address).await {
             Ok(room) => match rooms.large_room(&room).await? {
-                None => leaderboards.of_room(table, &room, user.id, top.per_page).await?,
-                Some(id) => leaderboards.of_large_room(table, (id, &room), user.id, top.per_page).await?,
+                None => leaderboards.of_room(table, &room, user.id, shown).await?,
+                Some(id) => leaderboards.of_large_room(table, (id, &room), user.id, shown).await?,
             },
             Err(RoomError::NotFound) => Leaderboard::default(),
             Err(error) => return Err(error.into()),
         },
     };
+    let winners = match round_complete {
+        Some(true) => rounds::winners(&board.top).map(PlayerItem::from).collect(),
+        _ => Vec::new(),
+    };
+    board.top.truncate(usize::try_from(top.per_page).unwrap_or(usize::MAX));
     let meta = BoardMeta {
         total_players: board.total,
         period: selection.period,
         tournament_id: selection.tournament_id,
         room_id: selection.room_id.map(|address| address.to_string()),
+        round: round.map(|(_, round)| round),
+        round_complete,
+        winners,
     };
     let data = BoardItem {
         top: board.top.into_iter().map(EntryItem::from).collect(),

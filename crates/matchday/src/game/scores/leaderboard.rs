@@ -43,6 +43,8 @@ pub enum Table {
     Of(Period),
     /// All matches of a tournament.
     OfTournament(TournamentId),
+    /// All matches of a round of a tournament.
+    OfRound(TournamentId, i16),
 }
 
 /// A leaderboard as seen by one user.
@@ -134,10 +136,16 @@ impl Leaderboards {
         self.boards.look(scope, viewer, top).await?.ok_or(LeaderboardError::Rebuilding)
     }
 
-    /// Whether a scope exists. Unknown tournament ids must not create leaderboards in Redis.
+    /// Whether all matches of a round have a result or are void, and the scores include all results.
+    pub async fn is_complete(&self, tournament: TournamentId, round: i16) -> sqlx::Result<bool> {
+        Ok(store::round_state(&self.db, tournament, round).await?.is_complete())
+    }
+
+    /// Whether a scope exists. Unknown tournaments and rounds must not create leaderboards in Redis.
     async fn exists(&self, scope: Scope) -> sqlx::Result<bool> {
         match scope {
             Scope::Tournament(id) => store::is_tournament(&self.db, id).await,
+            Scope::Round { tournament, round } => store::is_round(&self.db, tournament, round).await,
             Scope::All | Scope::Month { .. } | Scope::Week { .. } => Ok(true),
         }
     }
@@ -177,6 +185,7 @@ impl Leaderboards {
     fn scope(&self, table: Table) -> Scope {
         match table {
             Table::OfTournament(id) => Scope::Tournament(id),
+            Table::OfRound(tournament, round) => Scope::Round { tournament, round },
             Table::Of(Period::All) => Scope::All,
             Table::Of(Period::Month) => Scope::month_of(self.clock.now()),
             Table::Of(Period::Week) => Scope::week_of(self.clock.now()),

@@ -76,7 +76,7 @@ const CLAIM: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Maximum time that a request waits for a rebuild.
 const MAX_WAIT: Duration = Duration::from_millis(1_500);
-/// Retention of a monthly or weekly leaderboard after its period, for late results.
+/// Retention of a monthly or weekly leaderboard after its period, for late results, and of one of a round.
 const RETENTION: time::Duration = time::Duration::days(8);
 /// The set expires after its state, because a state without its set would be an empty leaderboard.
 const SET_OUTLIVES_STATE: time::Duration = time::Duration::days(1);
@@ -504,7 +504,8 @@ impl LeaderboardCache {
             let scope = written.scopes.get(usize::try_from(scope - 1).ok()?)?;
             kept.iter().zip(1..).find_map(|(kept, number)| (kept == scope).then_some(number))
         };
-        let numbers: Vec<Option<i32>> = (0..=4).map(number).collect();
+        let last = i32::try_from(written.scopes.len()).unwrap_or(i32::MAX);
+        let numbers: Vec<Option<i32>> = (0..=last).map(number).collect();
         let renumbered = |row: ScoreRow| {
             let number = numbers.get(usize::try_from(row.scope).ok()?).copied().flatten()?;
             Some(ScoreRow { scope: number, ..row })
@@ -688,7 +689,11 @@ impl LeaderboardCache {
     /// Seconds until a leaderboard expires, plus `longer`; 0 means that it does not expire.
     fn seconds_left(&self, scope: Scope, longer: time::Duration) -> i64 {
         // At least a day, because processes with a slow clock still request the leaderboard of a month that has ended.
-        let left = scope.ends().map(|end| (end - self.inner.clock.now() + RETENTION).max(time::Duration::DAY));
+        let left = match scope {
+            // A tournament has many rounds, and nobody looks at most of them again.
+            Scope::Round { .. } => Some(RETENTION),
+            _ => scope.ends().map(|end| (end - self.inner.clock.now() + RETENTION).max(time::Duration::DAY)),
+        };
         left.map_or(0, |left| (left + longer).whole_seconds())
     }
 

@@ -143,7 +143,8 @@ async fn users_with_equal_points_share_a_rank() {
         assert_eq!((&response["data"]["me"], &response["data"]["top"][1]), (&me, &me));
         assert_eq!(
             response["meta"],
-            json!({"total_players": 7, "period": "all", "tournament_id": null, "room_id": null})
+            json!({"total_players": 7, "period": "all", "tournament_id": null, "room_id": null,
+                   "round": null, "round_complete": null, "winners": []})
         );
         let response = board(&users[0], "per_page=2").await;
         assert_eq!(listed(&users, &response["data"]["top"]), [(2, 1), (3, 2)]);
@@ -218,14 +219,16 @@ async fn periods_and_tournaments_have_separate_leaderboards() {
         let response = board(&user, "period=month").await;
         assert_eq!(
             response["meta"],
-            json!({"total_players": 1, "period": "month", "tournament_id": null, "room_id": null})
+            json!({"total_players": 1, "period": "month", "tournament_id": null, "room_id": null,
+                   "round": null, "round_complete": null, "winners": []})
         );
         let filled = keys(app).await;
         let unknown = board(&user, "tournament_id=999999").await;
         assert_eq!(unknown["data"], json!({"top": [], "me": null, "neighbours": []}));
         assert_eq!(
             unknown["meta"],
-            json!({"total_players": 0, "period": "all", "tournament_id": 999_999, "room_id": null})
+            json!({"total_players": 0, "period": "all", "tournament_id": 999_999, "room_id": null,
+                   "round": null, "round_complete": null, "winners": []})
         );
         assert_eq!(keys(app).await.len(), filled.len(), "an unknown tournament creates no leaderboard");
         // Leaderboards of a period expire, and no set expires before its state.
@@ -293,7 +296,8 @@ async fn room_leaderboard_works_without_redis() {
         assert_eq!((&response["data"]["me"], &response["data"]["neighbours"]), (&Value::Null, &json!([])));
         assert_eq!(
             response["meta"],
-            json!({"total_players": 10, "period": "all", "tournament_id": null, "room_id": "!open:example.org"})
+            json!({"total_players": 10, "period": "all", "tournament_id": null, "room_id": "!open:example.org",
+                   "round": null, "round_complete": null, "winners": []})
         );
         let response = board(&users[15], "room_id=%21open%3Aexample.org&per_page=1").await;
         assert_eq!(listed(&users, &response["data"]["top"]), [(1, 1)]);

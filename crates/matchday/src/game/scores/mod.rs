@@ -9,6 +9,7 @@ mod leaderboard_tests;
 mod players;
 mod retention;
 pub mod room_leaderboards;
+pub mod rounds;
 pub mod rules;
 pub mod service;
 pub mod settings;

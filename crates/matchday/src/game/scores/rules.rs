@@ -12,6 +12,11 @@ pub enum Scope {
     All,
     /// Matches of one tournament.
     Tournament(TournamentId),
+    /// Matches of one round of a tournament.
+    Round {
+        tournament: TournamentId,
+        round: i16,
+    },
     /// Matches that start in this month (UTC).
     Month {
         year: i32,
@@ -37,14 +42,16 @@ impl Scope {
     }
 
     /// Returns every scope that a match counts for, in the order in which score rows are locked.
-    pub fn of_match(tournament: TournamentId, start: OffsetDateTime) -> [Self; 4] {
-        [Self::All, Self::month_of(start), Self::Tournament(tournament), Self::week_of(start)]
+    pub fn of_match(tournament: TournamentId, start: OffsetDateTime, round: Option<i16>) -> Vec<Self> {
+        let round = round.map(|round| Self::Round { tournament, round });
+        let scopes = [Some(Self::All), Some(Self::month_of(start)), round, Some(Self::Tournament(tournament))];
+        scopes.into_iter().flatten().chain([Self::week_of(start)]).collect()
     }
 
     /// Returns the time after which no match of this scope starts; `None` for scopes without a fixed end.
     pub fn ends(self) -> Option<OffsetDateTime> {
         let day = match self {
-            Self::All | Self::Tournament(_) => return None,
+            Self::All | Self::Tournament(_) | Self::Round { .. } => return None,
             Self::Month { year, month: 12 } => Date::from_calendar_date(year + 1, Month::January, 1).ok()?,
             Self::Month { year, month } => Date::from_calendar_date(year, (month + 1).try_into().ok()?, 1).ok()?,
             Self::Week { year, week } => Date::from_iso_week_date(year, week, Weekday::Sunday).ok()?.next_day()?,
@@ -58,6 +65,7 @@ impl fmt::Display for Scope {
         match self {
             Self::All => f.write_str("all"),
             Self::Tournament(id) => write!(f, "tournament:{id}"),
+            Self::Round { tournament, round } => write!(f, "round:{tournament}:{round}"),
             Self::Month { year, month } => write!(f, "month:{year:04}-{month:02}"),
             Self::Week { year, week } => write!(f, "week:{year:04}-{week:02}"),
         }
@@ -75,6 +83,9 @@ impl FromStr for Scope {
         let scope = match text.split_once(':') {
             None => (text == "all").then_some(Self::All),
             Some(("tournament", id)) => id.parse().ok().map(Self::Tournament),
+            Some(("round", rest)) => rest.split_once(':').and_then(|(tournament, round)| {
+                Some(Self::Round { tournament: tournament.parse().ok()?, round: round.parse().ok()? })
+            }),
             Some(("month", rest)) => period(rest).map(|(year, month)| Self::Month { year, month }),
             Some(("week", rest)) => period(rest).map(|(year, week)| Self::Week { year, week }),
             Some(_) => None,
@@ -297,9 +308,9 @@ mod tests {
         }
 
         #[test]
-        fn scope_parses_from_its_display(seconds in 0_i64..4_000_000_000, id in 1_i64..) {
+        fn scope_parses_from_its_display(seconds in 0_i64..4_000_000_000, id in 1_i64.., round in prop::option::of(1_i16..=999)) {
             let moment = OffsetDateTime::from_unix_timestamp(seconds).expect("a moment");
-            for scope in Scope::of_match(TournamentId(id), moment) {
+            for scope in Scope::of_match(TournamentId(id), moment, round) {
                 prop_assert_eq!(scope.to_string().parse(), Ok(scope));
             }
         }

@@ -143,7 +143,7 @@ pub(super) async fn tables_of_result(
     revision: i64,
 ) -> sqlx::Result<Option<Vec<String>>> {
     sqlx::query_scalar!(
-        r#"select score_scopes(e.tournament_id, r.start_time) as "scopes!"
+        r#"select score_scopes(e.tournament_id, r.start_time, r.round) as "scopes!"
            from event_results r join events e on e.id = r.event_id
            where r.event_id = $1 and r.revision = $2 and r.home_score is not null"#,
         event.0,
@@ -704,7 +704,7 @@ pub(super) async fn has_results(executor: impl PgExecutor<'_>, scope: &str) -> s
     sqlx::query_scalar!(
         r#"select exists (
                select 1 from event_results r join events e on e.id = r.event_id
-               where r.home_score is not null and $1 = any(score_scopes(e.tournament_id, r.start_time))) as "has!""#,
+               where r.home_score is not null and $1 = any(score_scopes(e.tournament_id, r.start_time, r.round))) as "has!""#,
         scope,
     )
     .fetch_one(executor)
@@ -714,7 +714,7 @@ pub(super) async fn has_results(executor: impl PgExecutor<'_>, scope: &str) -> s
 /// Returns the scopes that any result of the match has counted for.
 pub(super) async fn scopes_of_match(executor: impl PgExecutor<'_>, event: MatchId) -> sqlx::Result<Vec<String>> {
     sqlx::query_scalar!(
-        r#"select distinct unnest(score_scopes(e.tournament_id, r.start_time)) as "scope!"
+        r#"select distinct unnest(score_scopes(e.tournament_id, r.start_time, r.round)) as "scope!"
            from event_results r join events e on e.id = r.event_id
            where r.event_id = $1 and r.home_score is not null order by 1"#,
         event.0,
@@ -784,6 +784,68 @@ pub(super) async fn is_tournament(executor: impl PgExecutor<'_>, tournament: Tou
     sqlx::query_scalar!(r#"select exists (select 1 from tournaments where id = $1) as "is_one!""#, tournament.0)
         .fetch_one(executor)
         .await
+}
+
+pub(super) async fn is_round(
+    executor: impl PgExecutor<'_>,
+    tournament: TournamentId,
+    round: i16,
+) -> sqlx::Result<bool> {
+    sqlx::query_scalar!(
+        r#"select exists (select 1 from events where tournament_id = $1 and round = $2) as "is_one!""#,
+        tournament.0,
+        round,
+    )
+    .fetch_one(executor)
+    .await
+}
+
+/// Returns the tournament of a match, with its name, and the round; `None` if the match has no round.
+pub(super) async fn round_of(
+    executor: impl PgExecutor<'_>,
+    event: MatchId,
+) -> sqlx::Result<Option<(TournamentId, String, i16)>> {
+    let row = sqlx::query!(
+        r#"select t.id as "tournament: TournamentId", t.name, e.round as "round!"
+           from events e join tournaments t on t.id = e.tournament_id where e.id = $1 and e.round is not null"#,
+        event.0,
+    )
+    .fetch_optional(executor)
+    .await?;
+    Ok(row.map(|row| (row.tournament, row.name, row.round)))
+}
+
+/// Progress of a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RoundState {
+    /// Number of matches with a result.
+    pub(super) with_result: i64,
+    /// Number of matches that have no result yet and are not void.
+    pub(super) open: i64,
+    /// Number of matches with a result that has not reached all scores.
+    pub(super) pending: i64,
+    /// Sum of the revisions of all results, which every correction increases.
+    pub(super) revisions: i64,
+}
+
+pub(super) async fn round_state(
+    executor: impl PgExecutor<'_>,
+    tournament: TournamentId,
+    round: i16,
+) -> sqlx::Result<RoundState> {
+    sqlx::query_as!(
+        RoundState,
+        r#"select count(*) filter (where e.status = 'finished') as "with_result!",
+                  count(*) filter (where e.status not in ('finished', 'abandoned', 'cancelled', 'awarded')) as "open!",
+                  count(*) filter (where exists (select 1 from event_results r where r.event_id = e.id
+                                                                                 and r.applied_at is null)) as "pending!",
+                  coalesce(sum(e.result_revision), 0)::bigint as "revisions!"
+           from events e where e.tournament_id = $1 and e.round = $2"#,
+        tournament.0,
+        round,
+    )
+    .fetch_one(executor)
+    .await
 }
 
 /// Returns a user's points in a scope.

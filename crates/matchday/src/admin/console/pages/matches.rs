@@ -1,6 +1,7 @@
 //! Matches and their correction.
 
 use maud::{Markup, html};
+use scoring::{Multiplier, Side};
 use time::{Date, OffsetDateTime};
 use web::ids::TournamentId;
 
@@ -101,7 +102,7 @@ pub(in crate::admin::console) fn show(
     let results = html! { @for result in &found.results { tr {
         th scope="row" { (result.revision) }
         td.n { @match result.home_score.zip(result.away_score) {
-            Some(scores) => (score(Some(scores))),
+            Some(scores) => { (score(Some(scores))) @if let Some(side) = &result.advanced { ", " (side) " advanced" } },
             None => span.quiet { "no points awarded" },
         } }
         td { (moment_ago(result.recorded_at, now)) }
@@ -137,7 +138,17 @@ pub(in crate::admin::console) fn show(
                     dt { "Venue" } dd { @if row.venue.is_empty() { span.quiet { "unknown" } } @else { (row.venue) } }
                     dt { "Id and key" } dd { (row.id) ", " code { (row.key) } }
                     dt { "Teams" } dd { (row.home) " (" (row.home_id) "), " (row.away) " (" (row.away_id) ")" }
-                    dt { "Points rules" } dd { "version " (row.rules_version) }
+                    dt { "Round and stage" } dd {
+                        @match row.round { Some(round) => { "round " (round) } None => span.quiet { "no round" } }
+                        @if let Some(stage) = &row.stage { ", " code { (stage) } }
+                    }
+                    dt { "Rule set" } dd {
+                        a href={ "/console/rule-sets/" (row.rule_set_id) } { (row.rule_set) }
+                        @if row.multiplier() != Multiplier::One { ", points × " (row.multiplier()) }
+                    }
+                    @if row.is_knockout {
+                        dt { "Advanced" } dd { (side(row, row.advanced())) }
+                    }
                     dt { "Last change" } dd { (moment_ago(row.updated_at, now)) }
                     @if !found.feeds.is_empty() { dt { "Feeds" } dd { (found.feeds.join(", ")) } }
                     @if found.chunks.1 > 0 {
@@ -176,6 +187,15 @@ fn tally(found: &MatchView) -> Markup {
     }
 }
 
+/// Name of one of the teams.
+fn side(row: &MatchRow, side: Option<Side>) -> &str {
+    match side {
+        Some(Side::Home) => &row.home,
+        Some(Side::Away) => &row.away,
+        None => "not known",
+    }
+}
+
 fn correction(found: &MatchView) -> Markup {
     let row = &found.row;
     html! {
@@ -189,6 +209,13 @@ fn correction(found: &MatchView) -> Markup {
                 div.pair {
                     div { label for="home" { (row.home) " goals" } input type="number" id="home" name="home" min="0" max="999" value=[row.home_score]; }
                     div { label for="away" { (row.away) " goals" } input type="number" id="away" name="away" min="0" max="999" value=[row.away_score]; }
+                }
+                @if row.is_knockout {
+                    label for="advanced" { "Team that advanced" }
+                    select id="advanced" name="advanced" {
+                        option value="" selected[row.advanced.is_none()] { "not known" }
+                        @for of in Side::ALL { option value=(of.name()) selected[row.advanced() == Some(of)] { (side(row, Some(of))) } }
+                    }
                 }
                 p.quiet { "Leave both fields empty for a match without a score. The next page shows the effect and asks for confirmation." }
                 button type="submit" { "Preview correction" }
@@ -213,6 +240,7 @@ pub(in crate::admin::console) fn preview(
             (status(row.status)) " " strong.score { (score(row.scores())) }
             span.arrow { " becomes " }
             (status(wanted.status())) " " strong.score { (score(wanted.scores())) }
+            @if row.is_knockout && row.advanced() != wanted.advanced() { ", advanced: " (side(row, wanted.advanced())) }
         }
         p.quiet { "Nothing has changed yet." }
         @if !found.feeds.is_empty() {
@@ -231,6 +259,7 @@ pub(in crate::admin::console) fn preview(
                     input type="hidden" name="home" value=(home);
                     input type="hidden" name="away" value=(away);
                 }
+                @if let Some(advanced) = wanted.advanced() { input type="hidden" name="advanced" value=(advanced.name()); }
                 (reason("reason", "Reason (recorded with your name)"))
                 div.actions {
                     button.strong type="submit" { "Correct match" }

@@ -1,10 +1,10 @@
 //! Checks that the tables in `docs/points.md` match the code.
 
-use scoring::{Confidence, Forecast, Hit, Outcome, Pick, Preview, RulesVersion, Score};
+use scoring::{Confidence, Forecast, Hit, Outcome, Pick, Preview, RuleSet, Score, Terms};
 
 use crate::testing::{number_in, table_in};
 
-const RULES: RulesVersion = RulesVersion::CURRENT;
+const TERMS: Terms = Terms::DEFAULT;
 
 /// Returns the rows of the table under a heading.
 fn table(heading: &str) -> Vec<Vec<String>> {
@@ -21,8 +21,8 @@ fn confidence(percent: i32) -> Confidence {
 
 /// Returns the points that a confidence adds if right and costs if wrong.
 fn stakes(percent: i32) -> (i32, i32) {
-    let with = Preview::of(Forecast::new(Pick::Home, None, confidence(percent)).expect("a forecast"), RULES);
-    (with.right - Hit::Outcome.points(), with.wrong - Hit::Wrong.points())
+    let with = Preview::of(Forecast::new(Pick::Home, None, confidence(percent)).expect("a forecast"), &TERMS);
+    (with.right - RuleSet::DEFAULT.outcome, with.wrong)
 }
 
 fn goals(text: &str) -> (i32, i32) {
@@ -33,7 +33,10 @@ fn goals(text: &str) -> (i32, i32) {
 #[test]
 fn document_lists_points_of_hits() {
     let documented: Vec<i32> = table("Points for a prediction").iter().map(|row| number(&row[1])).collect();
-    assert_eq!(documented, [Hit::Exact, Hit::Difference, Hit::Outcome, Hit::Wrong].map(Hit::points));
+    assert_eq!(
+        documented,
+        [Hit::Exact, Hit::Difference, Hit::Outcome, Hit::Wrong].map(|hit| RuleSet::DEFAULT.base(hit))
+    );
 }
 
 #[test]
@@ -52,7 +55,7 @@ fn document_examples_earn_the_listed_points() {
         let score = score.map(goals).and_then(|(home, away)| Score::new(home.into(), away.into()));
         let forecast = Forecast::new(pick.parse().expect("a pick"), score, confidence(number(&row[1])));
         let (home, away) = goals(&row[2]);
-        let points = forecast.expect("no contradiction").points(RULES, Outcome::Result { home, away });
+        let points = forecast.expect("no contradiction").points(&TERMS, Outcome::result(home, away));
         assert_eq!(points, Some(number(&row[3])), "{row:?}");
         // The sum in the last cell has the same value.
         let sum = row[4].split(':').next().expect("a sum").replace("\u{2212} ", "-").replace("+ ", "");

@@ -155,8 +155,8 @@ async fn preview_lists_points_of_each_hit() {
         let event = far(&fixtures).put().await;
         let user = app.user().await;
         let data = |right: i32, goal_difference: Value, exact_score: Value, wrong: i32| {
-            json!({"data": {"rules_version": 1, "right": right, "goal_difference": goal_difference,
-                            "exact_score": exact_score, "wrong": wrong}})
+            json!({"data": {"rules_version": 1, "rule_set_id": 1, "multiplier": 1, "right": right, "margin": null,
+                            "goal_difference": goal_difference, "exact_score": exact_score, "wrong": wrong, "advances": null}})
         };
         for (query, expected) in [
             ("prediction=home", data(20, json!(null), json!(null), 0)),
@@ -228,7 +228,7 @@ async fn explanation_changes_with_match_state() {
         let id = submit(&user, body).await;
         let expected = |state: &str, result: Value, points: Value, parts: Value| {
             json!({"id": id, "event_id": event, "prediction": "home", "score_prediction": score, "confidence": 75,
-                   "state": state, "result": result, "points_earned": points, "rules_version": 1, "parts": parts})
+                   "advances": null, "joker": false, "rule_set_id": 1, "state": state, "result": result, "points_earned": points, "rules_version": 1, "parts": parts})
         };
         let nothing = |state: &str| expected(state, json!(null), json!(null), json!([]));
         assert_eq!(explanation(&user, id).await, nothing("open"));
@@ -237,11 +237,11 @@ async fn explanation_changes_with_match_state() {
         far(&fixtures).at("finished", 2, 1).put().await;
         let parts = json!([
             {"part": "outcome", "points": 20, "reason": "The home team won, as you predicted."},
-            {"part": "goal_difference", "points": 10, "reason": "The winning margin was 1 goal, as you predicted."},
+            {"part": "goal_difference", "points": 10, "reason": "The winning margin was 1, as you predicted."},
             {"part": "exact_score", "points": 10, "reason": "The score was 2–1, as you predicted."},
             {"part": "confidence", "points": 19, "reason": "You were 75% sure, and right."},
         ]);
-        assert_eq!(explanation(&user, id).await, expected("settled", score.clone(), json!(59), parts));
+        assert_eq!(explanation(&user, id).await, expected("settled", json!({"home": 2, "away": 1, "advanced": null}), json!(59), parts));
         far(&fixtures).at("finished", 0, 0).put().await;
         let corrected = explanation(&user, id).await;
         assert_eq!((&corrected["points_earned"], &corrected["parts"][3]["points"]), (&json!(-11), &json!(-11)));
@@ -294,7 +294,8 @@ async fn late_revision_is_explained_by_the_previous_one() {
         assert_eq!(
             explanation(&late, late_id).await,
             json!({"id": late_id, "event_id": event, "prediction": "home", "score_prediction": null, "confidence": 100,
-                   "state": "late", "result": {"home": 2, "away": 1}, "points_earned": null, "rules_version": 1,
+                   "advances": null, "joker": false, "rule_set_id": 1, "state": "late",
+                   "result": {"home": 2, "away": 1, "advanced": null}, "points_earned": null, "rules_version": 1,
                    "parts": []})
         );
         sqlx::query("update events set status = 'live' where id = $1")
