@@ -102,9 +102,8 @@ export async function writeScore(
     return ((await response.json()) as { data: never }).data;
   };
   type Team = { id: number; name: string; slug: string; logo: string; country: string; founded: number };
-  const event: { start_time: string; venue: string; home_team: Team; away_team: Team } = await get(
-    `/api/auth/events/${match}`,
-  );
+  const event: { start_time: string; venue: string; round: number | null; home_team: Team; away_team: Team } =
+    await get(`/api/auth/events/${match}`);
   const teams: Team[] = await get("/api/auth/teams?per_page=100");
   const [tournament]: { slug: string; name: string; logo: string }[] = await get("/api/auth/tournaments");
   const entry = ({ id }: Team) => {
@@ -123,6 +122,7 @@ export async function writeScore(
         away: other.slug,
         start_time: event.start_time,
         venue: event.venue,
+        round: event.round,
         status,
         home_score: home,
         away_score: away,

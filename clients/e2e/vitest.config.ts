@@ -1,7 +1,7 @@
 import { defineConfig } from "vitest/config";
 import { BaseSequencer } from "vitest/node";
 
-/** Runs the files by name: story.test.ts needs the unchanged demo data, and web.test.ts adds matches to it. */
+/** Runs the files by name: story.test.ts needs the unchanged demo data, and later files add matches to it. */
 class ByName extends BaseSequencer {
   override async sort(files: Parameters<BaseSequencer["sort"]>[0]) {
     return files.sort((one, other) => one.moduleId.localeCompare(other.moduleId));

@@ -455,6 +455,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/auth/rule-sets/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Show a rule set */
+        get: operations["get_rule_set"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/auth/teams": {
         parameters: {
             query?: never;
@@ -1728,6 +1745,28 @@ export interface components {
              * @example 1204
              */
             predictions_count: number;
+            /** @description Values by which points of this match are computed. Never changes. */
+            rule_set_id: components["schemas"]["RuleSetId"];
+            /**
+             * Format: int32
+             * @description Orders the rounds of a tournament.
+             * @example 7
+             */
+            round: number | null;
+            /**
+             * @description Slug of the stage, such as `group` or `final`.
+             * @example final
+             */
+            stage: string | null;
+            /**
+             * Format: double
+             * @description Factor for all points of this match: 1, 1.5, 2 or 3.
+             * @example 1
+             */
+            multiplier: number;
+            /** @description Whether one of the teams advances. */
+            is_knockout: boolean;
+            advanced: components["schemas"]["Side"] | null;
         };
         EventAnswer: {
             data: components["schemas"]["Event"];
@@ -1882,6 +1921,15 @@ export interface components {
             period: components["schemas"]["LeaderboardPeriod"];
             tournament_id: components["schemas"]["TournamentId"] | null;
             room_id: string | null;
+            /** Format: int32 */
+            round: number | null;
+            /**
+             * @description Whether all matches of the round have a result or are void, and the leaderboard includes all results; null
+             *     without `round`.
+             */
+            round_complete: boolean | null;
+            /** @description Users with rank 1 once the round is complete, at most ten; else empty. */
+            winners: components["schemas"]["LeaderboardUser"][];
         };
         /**
          * @description Period of a leaderboard.
@@ -1906,6 +1954,9 @@ export interface components {
              * @example 75
              */
             confidence: number;
+            advances: components["schemas"]["Side"] | null;
+            /** @description Whether the user plays a joker. */
+            joker: boolean;
             /**
              * Format: int32
              * @description Null until the match has a result; always null if the match is void or the prediction was late. Follows
@@ -1949,6 +2000,23 @@ export interface components {
             message: string;
             data: components["schemas"]["LoginData"];
         };
+        /**
+         * @description Points for a predicted difference that is close to the real one: for sports with high scores, where few users predict
+         *     the difference exactly.
+         */
+        Margin: {
+            /**
+             * Format: int32
+             * @description Greatest distance between the predicted and the real difference.
+             * @example 5
+             */
+            within: number;
+            /**
+             * Format: int32
+             * @example 25
+             */
+            points: number;
+        };
         /** @description Final score of a match. */
         MatchResult: {
             /**
@@ -1961,6 +2029,7 @@ export interface components {
              * @example 1
              */
             away: number;
+            advanced: components["schemas"]["Side"] | null;
         };
         /** @description Credentials with which a Matrix client acts as the user. */
         MatrixCredentials: {
@@ -2308,20 +2377,34 @@ export interface components {
              */
             reason: string;
         };
-        /** @description Points that a prediction would earn. */
+        /** @description Points that a prediction would earn, with multiplier and joker, and without the points for the team that advances. */
         PointsPreview: {
             /**
              * Format: int32
-             * @description Version of the points rules of the match.
+             * @description Version of the formula for points.
              * @example 1
              */
             rules_version: number;
+            /** @description Values by which the points are computed. */
+            rule_set_id: components["schemas"]["RuleSetId"];
+            /**
+             * Format: double
+             * @description Factor for all points of the match: 1, 1.5, 2 or 3. The points below include it.
+             * @example 1
+             */
+            multiplier: number;
             /**
              * Format: int32
              * @description Points if only the outcome is right.
              * @example 39
              */
             right: number;
+            /**
+             * Format: int32
+             * @description Points if the difference is almost right; null if the rule set has no margin, without a score, and for a draw.
+             * @example 44
+             */
+            margin: number | null;
             /**
              * Format: int32
              * @description Points if the goal difference is right; null without a score and for a draw.
@@ -2340,12 +2423,18 @@ export interface components {
              * @example -11
              */
             wrong: number;
+            /**
+             * Format: int32
+             * @description Points for the team that advances, before multiplier and joker; null if this is not a knockout match.
+             * @example 10
+             */
+            advances: number | null;
         };
         /**
          * @description Aspect of a prediction that earns points.
          * @enum {string}
          */
-        PointsReason: "outcome" | "goal_difference" | "exact_score" | "confidence";
+        PointsReason: "outcome" | "margin" | "goal_difference" | "exact_score" | "confidence" | "advances" | "multiplier" | "joker";
         /** @description Match that was predicted. */
         PredictedEvent: {
             id: components["schemas"]["EventId"];
@@ -2382,6 +2471,9 @@ export interface components {
              * @example 75
              */
             confidence: number;
+            advances: components["schemas"]["Side"] | null;
+            /** @description Whether the user plays a joker. */
+            joker: boolean;
             /**
              * Format: int32
              * @description Null until the match has a result; always null if the match is void or the prediction was late. Follows
@@ -2407,6 +2499,12 @@ export interface components {
              * @example 75
              */
             confidence?: number | null;
+            advances?: components["schemas"]["Side"] | null;
+            /**
+             * @description Whether to play a joker, which doubles all points of the match. The rule set says how many a tournament has.
+             * @default false
+             */
+            joker?: boolean | null;
         };
         /**
          * @description Number of predictions by pick.
@@ -2435,6 +2533,9 @@ export interface components {
              * @example 75
              */
             confidence: number;
+            advances: components["schemas"]["Side"] | null;
+            /** @description Whether the user plays a joker. */
+            joker: boolean;
             state: components["schemas"]["PredictionState"];
             result: components["schemas"]["MatchResult"] | null;
             /**
@@ -2445,10 +2546,12 @@ export interface components {
             points_earned: number | null;
             /**
              * Format: int32
-             * @description Version of the points rules. A match keeps the version it was imported with.
+             * @description Version of the formula for points.
              * @example 1
              */
             rules_version: number;
+            /** @description Values by which the points are computed. */
+            rule_set_id: components["schemas"]["RuleSetId"];
             /** @description Points by aspect. The parts add up to `points_earned`. Empty unless the state is `settled`. */
             parts: components["schemas"]["PointsPart"][];
         };
@@ -2703,11 +2806,87 @@ export interface components {
              */
             seconds: number;
         };
+        /** @description A user who won a round. */
+        RoundWinner: {
+            id: components["schemas"]["UserId"];
+            /** @example swift_winger */
+            username: string;
+            /** @example Ada Obi */
+            name: string | null;
+        };
+        /** @description Values by which points are computed. A rule set never changes. */
+        RuleSet: {
+            id: components["schemas"]["RuleSetId"];
+            /** @example default */
+            slug: string;
+            /** @example Default */
+            name: string;
+            /**
+             * Format: int32
+             * @description Points for the right outcome.
+             * @example 20
+             */
+            outcome: number;
+            /**
+             * Format: int32
+             * @description Points for the right difference, if a team won.
+             * @example 30
+             */
+            difference: number;
+            /**
+             * Format: int32
+             * @description Points for the exact score.
+             * @example 40
+             */
+            exact: number;
+            margin: components["schemas"]["Margin"] | null;
+            /**
+             * Format: int32
+             * @description Greatest number of points that the confidence adds or takes.
+             * @example 20
+             */
+            stake: number;
+            /**
+             * Format: int32
+             * @description Points for the team that advances in a knockout match.
+             * @example 10
+             */
+            advances: number;
+            /**
+             * @description Factor for all points of a match, by stage: 1, 1.5, 2 or 3.
+             * @example {
+             *       "final": 2,
+             *       "semi_final": 1.5
+             *     }
+             */
+            multiplier: {
+                [key: string]: number;
+            };
+            /**
+             * Format: int32
+             * @description Number of jokers that a user has in a tournament.
+             * @example 0
+             */
+            joker: number;
+            /**
+             * Format: date-time
+             * @example 2026-11-20T15:00:00Z
+             */
+            created_at: string;
+        };
+        /**
+         * Format: int64
+         * @description Identifies the values by which points are computed.
+         */
+        RuleSetId: number;
+        RuleSetResponse: {
+            data: components["schemas"]["RuleSet"];
+        };
         /** @description The account after the change. */
         SavedInfo: components["schemas"]["User"] & {
             matrix_credentials?: components["schemas"]["MatrixCredentials"] | null;
         };
-        /** @description A predicted score, with 0 to 99 goals per team. */
+        /** @description A predicted score, with 0 to 999 points or goals per team. A sport can have a lower limit. */
         ScorePrediction: {
             /**
              * Format: int32
@@ -2777,6 +2956,11 @@ export interface components {
             data: components["schemas"]["Session"][];
             meta: components["schemas"]["PageMeta"];
         };
+        /**
+         * @description One of the two teams of a match.
+         * @enum {string}
+         */
+        Side: "home" | "away";
         SlowModeSet: {
             /** @example Slow mode is on. */
             message: string;
@@ -2835,6 +3019,17 @@ export interface components {
             name: string;
             /** @example football */
             slug: string;
+            /**
+             * @description Whether a match can end in a draw, and a draw be predicted.
+             * @example true
+             */
+            draws_allowed: boolean;
+            /**
+             * Format: int32
+             * @description Highest score of a team that can be predicted.
+             * @example 99
+             */
+            max_score: number;
         };
         /**
          * Format: int64
@@ -2916,7 +3111,7 @@ export interface components {
             id: string;
             /**
              * @description Kind of event, which determines the schema of `data`: `StreamMatch`, `StreamResult`, `StreamTally`,
-             *     `StreamPoints`, `StreamRank`, `StreamChat`, or an empty object for `reset`.
+             *     `StreamPoints`, `StreamRank`, `StreamRound`, `StreamChat`, or an empty object for `reset`.
              */
             event: components["schemas"]["StreamEventKind"];
             /**
@@ -2929,7 +3124,7 @@ export interface components {
          * @description Kind of a stream event.
          * @enum {string}
          */
-        StreamEventKind: "event" | "result" | "tally" | "points" | "rank" | "reset" | "chat";
+        StreamEventKind: "event" | "result" | "tally" | "points" | "rank" | "round" | "reset" | "chat";
         /** @description Current state of a match. */
         StreamMatch: {
             event_id: components["schemas"]["EventId"];
@@ -2994,10 +3189,28 @@ export interface components {
             home_score: number | null;
             /** Format: int32 */
             away_score: number | null;
+            advanced: components["schemas"]["Side"] | null;
             /** @description Whether predictions of the match count. False if it was cancelled, abandoned or awarded. */
             counts: boolean;
             /** @description Whether this corrects an earlier result. */
             corrected: boolean;
+        };
+        /** @description A round of a tournament that is complete. */
+        StreamRound: {
+            tournament_id: components["schemas"]["TournamentId"];
+            /**
+             * Format: int32
+             * @example 7
+             */
+            round: number;
+            /** @description Users with the most points, at most ten. */
+            winners: components["schemas"]["RoundWinner"][];
+            /**
+             * Format: int32
+             * @description Points of the winners in this round; null if no user predicted a match of it.
+             * @example 118
+             */
+            points: number | null;
         };
         /** @description Prediction tally of a match. */
         StreamTally: {
@@ -4494,6 +4707,42 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
+    get_rule_set: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the rule set, as in `rule_set_id` of an event */
+                id: components["schemas"]["RuleSetId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RuleSetResponse"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Suspended"];
+            /** @description The rule set does not exist */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
     list_teams: {
         parameters: {
             query?: {
@@ -4678,6 +4927,8 @@ export interface operations {
                  * @example 75
                  */
                 confidence?: number;
+                /** @description Whether to play a joker. Whether one is left is not checked. */
+                joker?: boolean;
             };
             header?: never;
             path: {
@@ -4859,6 +5110,8 @@ export interface operations {
                 period?: components["schemas"]["LeaderboardPeriod"];
                 /** @description Only matches of this tournament. Requires the period `all`. */
                 tournament_id?: number;
+                /** @description Only matches of this round. Requires `tournament_id`. */
+                round?: number;
                 /**
                  * @description Only members of this chat room, given by its Matrix room id. All stands of a match share one leaderboard.
                  * @example !auQboWavgiRMaylzYl:example.org
@@ -6602,7 +6855,15 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            409: components["responses"]["InProgress"];
+            /** @description The caller has no joker left in the tournament (`no_joker_left`) */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
             413: components["responses"]["TooLarge"];
             422: components["responses"]["Invalid"];
             429: components["responses"]["RateLimited"];

@@ -12,11 +12,15 @@ export type StreamEvent = { id: string } & (
   | { kind: "tally"; data: Schemas["StreamTally"] }
   | { kind: "points"; data: Schemas["StreamPoints"] }
   | { kind: "rank"; data: Schemas["StreamRank"] }
+  | { kind: "round"; data: StreamRound }
   /** Missed events are no longer available: reload the lists. */
   | { kind: "reset"; data: Record<string, never> }
   /** With the filter `chat`. It has no own `id`, and `id` is that of the event before it. A reconnect repeats messages. */
   | { kind: "chat"; data: Schemas["StreamChat"] }
 );
+
+/** A round of a tournament that is complete. It is sent again after a correction. */
+export type StreamRound = Schemas["StreamRound"];
 
 /** Filters of the live stream. Without any, all events are sent. */
 export type StreamFilters = Omit<NonNullable<operations["listen"]["parameters"]["query"]>, "last_event_id">;
@@ -47,6 +51,7 @@ const kinds: Record<Schemas["StreamEventKind"] & StreamEvent["kind"], true> &
   tally: true,
   points: true,
   rank: true,
+  round: true,
   reset: true,
   chat: true,
 };

@@ -51,6 +51,9 @@ function Inside() {
               <Route path="/table/tournament/:id">
                 {({ id }) => <TablePage scope={{ tournament_id: Number(id) }} />}
               </Route>
+              <Route path="/table/tournament/:id/round/:round">
+                {({ id, round }) => <TablePage scope={{ tournament_id: Number(id), round: Number(round) }} />}
+              </Route>
               <Route path="/table/room/:id">
                 {({ id }) => <TablePage scope={{ room_id: decodeURIComponent(id) }} />}
               </Route>

@@ -5,6 +5,7 @@ import { updated, useLive } from "../live/live.tsx";
 import { isOpen } from "../matches/labels.ts";
 import { OwnPrediction } from "../predict/own-prediction.tsx";
 import { Predict } from "../predict/predict.tsx";
+import { useRules } from "../predict/rules.ts";
 import { Tally } from "../predict/tally.tsx";
 import { matchday, useMe } from "../session/session.ts";
 import { Page } from "../ui/page.tsx";
@@ -33,14 +34,19 @@ export function MatchPage({ id }: { id: number }) {
 
   useLive((event) => {
     if (event.kind === "reset") return resource.reload();
-    if (event.kind === "chat" || event.data.event_id !== id) return;
+    if (event.kind === "chat" || event.kind === "round" || event.data.event_id !== id) return;
     if (event.kind === "event") resource.change((all) => ({ ...all, match: updated(all.match, event.data) }));
+    if (event.kind === "result") {
+      const { advanced } = event.data;
+      resource.change((all) => ({ ...all, match: { ...all.match, advanced } }));
+    }
     if (event.kind === "tally") resource.change((all) => ({ ...all, tally: { ...all.tally, ...event.data } }));
     if (event.kind === "points") resource.reload();
   });
 
   const isWide = useIsWide();
   const match = resource.data?.match;
+  const rules = useRules(match);
   const [chosen, setTab] = useSessionState<Tab | null>(`match.${id}.tab`, null);
   const tab = chosen ?? (match?.status === "live" ? "chat" : "prediction");
   const title = match ? `${match.home_team.name} – ${match.away_team.name}` : "Match";
@@ -74,16 +80,21 @@ export function MatchPage({ id }: { id: number }) {
             <div className="match-halves">
               <div className="stack match-prediction">
                 {isOpen(match) ? (
-                  <Predict
-                    match={match}
-                    own={own}
-                    saved={(own) => resource.change((all) => ({ ...all, own }))}
-                    closed={resource.reload}
-                  />
+                  <Loaded resource={rules}>
+                    {(rules) => (
+                      <Predict
+                        match={match}
+                        rules={rules}
+                        own={own}
+                        saved={(own) => resource.change((all) => ({ ...all, own }))}
+                        closed={resource.reload}
+                      />
+                    )}
+                  </Loaded>
                 ) : (
                   <OwnPrediction match={match} own={own} />
                 )}
-                <Tally match={match} tally={tally} />
+                <Tally match={match} tally={tally} hasDraws={rules.data?.sport.draws_allowed ?? true} />
               </div>
               {/* On a phone, the chat loads when the fan opens its tab. */}
               {(isWide || tab === "chat") && <Chat match={match} />}

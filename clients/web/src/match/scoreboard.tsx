@@ -1,6 +1,6 @@
 import type { Schemas } from "@matchday/client";
-import { stateLabel } from "../matches/labels.ts";
-import { Score } from "../matches/match-row.tsx";
+import { isFinal, stateLabel } from "../matches/labels.ts";
+import { Place, Score } from "../matches/match-row.tsx";
 import { Crest } from "../ui/crest.tsx";
 import { Name } from "../ui/name.tsx";
 import { nameOfDay, timeOfDay, until } from "../ui/time.ts";
@@ -15,13 +15,12 @@ export function Scoreboard({ match }: { match: Schemas["Event"] }) {
         <span className={match.status === "live" ? "tag live" : undefined}>
           {match.status_detail === "scheduled" ? nameOfDay(match.start_time) : stateLabel(match)}
         </span>
-        <span className="board-place">
-          <Name>{match.tournament.name}</Name> · <Name>{match.venue}</Name>
-        </span>
+        <Place match={match} />
       </p>
       <p className="board-team">
         <Crest team={match.home_team} size={72} />
         <Name>{match.home_team.name}</Name>
+        {match.advanced === "home" && <Advanced isFinal={isFinal(match)} />}
       </p>
       {home != null && away != null ? (
         <p className="board-middle">
@@ -36,8 +35,13 @@ export function Scoreboard({ match }: { match: Schemas["Event"] }) {
       <p className="board-team">
         <Crest team={match.away_team} size={72} />
         <Name>{match.away_team.name}</Name>
+        {match.advanced === "away" && <Advanced isFinal={isFinal(match)} />}
       </p>
       <span className="board-end" />
     </section>
   );
+}
+
+function Advanced({ isFinal }: { isFinal: boolean }) {
+  return <span className="tag advanced">{isFinal ? "Won the final" : "Advanced"}</span>;
 }

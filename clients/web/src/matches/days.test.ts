@@ -55,6 +55,20 @@ test("groups matches by day and tournament", () => {
   ]);
 });
 
+test("groups matches of a tournament by stage and multiplier", () => {
+  const placed = (id: number, stage: string, multiplier = 1) => ({
+    ...match(id, 20, 20, "scheduled"),
+    ...{ stage, multiplier, is_knockout: true },
+  });
+  const matches = [placed(1, "final"), placed(2, "third_place"), placed(3, "final"), placed(4, "final", 2)];
+  const [day] = byDay(matches, now);
+  expect(day?.groups.map(({ stage, multiplier, matches }) => [stage, multiplier, ...ids(matches)])).toEqual([
+    ["Final", 1, 1, 3],
+    ["Third-place match", 1, 2],
+    ["Final", 2, 4],
+  ]);
+});
+
 test("local day covers one or two UTC days", () => {
   const days = utcDays("2026-11-20");
   expect(days).toContain("2026-11-20");

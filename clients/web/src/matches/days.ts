@@ -1,9 +1,13 @@
 import type { Schemas } from "@matchday/client";
 import { dayOf, nameOfDay } from "../ui/time.ts";
+import { stageLabel } from "./labels.ts";
 
 type Match = Schemas["Event"];
 export interface Group {
   tournament: Schemas["EventTournament"];
+  /** Stage or round of its matches. */
+  stage: string | undefined;
+  multiplier: number;
   matches: Match[];
 }
 export interface Day {
@@ -34,7 +38,7 @@ export function byState(matches: Match[], now = new Date()) {
   };
 }
 
-/** Groups matches by local start day and then by tournament, both in the order of the matches. */
+/** Groups matches by local start day and then by tournament, stage and multiplier, in the order of the matches. */
 export function byDay(matches: Match[], now = new Date()): Day[] {
   const days: Day[] = [];
   for (const match of matches) {
@@ -44,9 +48,13 @@ export function byDay(matches: Match[], now = new Date()): Day[] {
       day = { key, name: nameOfDay(match.start_time, now), groups: [] };
       days.push(day);
     }
-    let group = day.groups.find(({ tournament }) => tournament.id === match.tournament.id);
+    const stage = stageLabel(match);
+    const { tournament, multiplier } = match;
+    const isOf = (one: Group) =>
+      one.tournament.id === tournament.id && one.stage === stage && one.multiplier === multiplier;
+    let group = day.groups.find(isOf);
     if (!group) {
-      group = { tournament: match.tournament, matches: [] };
+      group = { tournament, stage, multiplier, matches: [] };
       day.groups.push(group);
     }
     group.matches.push(match);

@@ -1,28 +1,23 @@
 import { useEffect, useRef } from "react";
 import { matchday } from "../session/session.ts";
+import { allPages } from "../ui/pages.ts";
 import { useResource } from "../ui/resource.ts";
 import { dayOf, shortDay } from "../ui/time.ts";
 import type { Filter } from "./match-list.ts";
 
 type Named = { id: number; name: string };
-type List = (page: number) => Promise<{ data: Named[]; meta: { last_page: number } }>;
-
-async function all(list: List): Promise<Named[]> {
-  const first = await list(1);
-  const rest = Array.from({ length: first.meta.last_page - 1 }, (_, index) => list(index + 2));
-  return [first, ...(await Promise.all(rest))].flatMap(({ data }) => data);
-}
 
 /** Filters by tournament and team. */
 export function Filters({ filter, choose }: { filter: Filter; choose: (filter: Filter) => void }) {
   const tournaments = useResource(
     (signal) =>
-      all((page) => matchday.get("/api/auth/tournaments", { params: { query: { page, per_page: 100 } }, signal })),
+      allPages((page) => matchday.get("/api/auth/tournaments", { params: { query: { page, per_page: 100 } }, signal })),
     [],
     "tournaments",
   );
   const teams = useResource(
-    (signal) => all((page) => matchday.get("/api/auth/teams", { params: { query: { page, per_page: 100 } }, signal })),
+    (signal) =>
+      allPages((page) => matchday.get("/api/auth/teams", { params: { query: { page, per_page: 100 } }, signal })),
     [],
     "teams",
   );

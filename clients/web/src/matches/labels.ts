@@ -13,9 +13,49 @@ export function stateLabel(match: Match): string {
     case "finished":
       return "Full time";
     default:
-      return match.status_detail.replace(/^./, (letter) => letter.toUpperCase());
+      return capitalised(match.status_detail);
   }
 }
+
+/** Stages whose label differs from their slug, and stages of a season, where the round says more. */
+const stages: Record<string, string> = {
+  group: "Group stage",
+  last_16: "Round of 16",
+  last_32: "Round of 32",
+  quarter_final: "Quarter-final",
+  quarter_finals: "Quarter-final",
+  semi_final: "Semi-final",
+  semi_finals: "Semi-final",
+  third_place: "Third-place match",
+  league: "",
+  league_stage: "",
+  regular_season: "",
+};
+
+/** Label of a stage: "Quarter-final" for `quarter_final`. */
+export function stageName(stage: string): string {
+  return stages[stage] ?? capitalised(stage.replaceAll(/[_-]+/g, " ").trim());
+}
+
+type Placed = Pick<Schemas["Event"], "round" | "stage" | "is_knockout">;
+
+/** Place of a match in its tournament: "Final", "Round 7" or "Group stage, round 2"; `undefined` if unknown. */
+export function stageLabel({ round, stage, is_knockout }: Placed): string | undefined {
+  const name = stage ? stageName(stage) : "";
+  if (round == null || (name && is_knockout)) return name || undefined;
+  return name ? `${name}, round ${round}` : `Round ${round}`;
+}
+
+/** No team advances from a final, so the same field names the team that wins it. */
+export const isFinal = ({ stage }: Pick<Placed, "stage">): boolean => stage === "final";
+
+/** Effect of a multiplier, as in "Final: points count double". */
+export function multiplierText(multiplier: number): string {
+  const factors: Record<number, string> = { 2: "double", 3: "triple" };
+  return `points count ${factors[multiplier] ?? `${multiplier} times`}`;
+}
+
+export const capitalised = (text: string): string => text.replace(/^./u, (letter) => letter.toUpperCase());
 
 /** Whether the match is open for predictions by this device's clock. The service has the final say. */
 export function isOpen(match: Match, now = Date.now()): boolean {

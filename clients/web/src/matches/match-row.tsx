@@ -3,8 +3,9 @@ import { Link } from "wouter";
 import { Crest } from "../ui/crest.tsx";
 import { Name } from "../ui/name.tsx";
 import { until } from "../ui/time.ts";
-import { isOpen, signed, stateLabel } from "./labels.ts";
-import { PickText } from "./pick.tsx";
+import { isOpen, signed, stageLabel, stateLabel } from "./labels.ts";
+import { Multiplier } from "./multiplier.tsx";
+import { PickExtras, PickText } from "./pick.tsx";
 
 interface Props {
   match: Schemas["Event"];
@@ -20,8 +21,8 @@ export function MatchRow(props: Props) {
   return (
     <li className="row">
       <Link href={`/match/${match.id}`} className="row-link">
-        <Side team={match.home_team} score={match.home_score} />
-        <Side team={match.away_team} score={match.away_score} />
+        <Side team={match.home_team} score={match.home_score} hasAdvanced={match.advanced === "home"} />
+        <Side team={match.away_team} score={match.away_score} hasAdvanced={match.advanced === "away"} />
         <span className="row-state numbers">
           <strong className={match.status === "live" ? "tag live" : undefined}>{stateLabel(match)}</strong>
           {!hasScore && <span className="small soft">{until(match.start_time) ?? <Name>{match.venue}</Name>}</span>}
@@ -34,11 +35,15 @@ export function MatchRow(props: Props) {
   );
 }
 
-function Side({ team, score }: { team: Schemas["EventTeam"]; score: number | null }) {
+function Side(props: { team: Schemas["EventTeam"]; score: number | null; hasAdvanced: boolean }) {
+  const { team, score, hasAdvanced } = props;
   return (
     <span className="side">
       <Crest team={team} size={24} />
-      <Name className="side-name">{team.name}</Name>
+      <span className="side-name">
+        <Name>{team.name}</Name>
+        {hasAdvanced && <Advanced />}
+      </span>
       {score != null && <strong className="numbers">{score}</strong>}
     </span>
   );
@@ -51,6 +56,7 @@ function OwnPick({ match, own, isOwnKnown }: Props) {
     <>
       <span className="small soft">
         You: <PickText prediction={own} match={match} />
+        <PickExtras prediction={own} match={match} />
       </span>
       {points != null && (
         <span className={`tag numbers ${points > 0 ? "good" : points < 0 ? "bad" : ""}`}>{signed(points)}</span>
@@ -65,9 +71,7 @@ export function LiveMatch({ match, own, isOwnKnown }: Props) {
     <Link href={`/match/${match.id}`} className="board on-pitch">
       <span className="board-top">
         <span className="tag live">{stateLabel(match)}</span>
-        <span>
-          <Name>{match.tournament.name}</Name> · <Name>{match.venue}</Name>
-        </span>
+        <Place match={match} />
       </span>
       <span className="board-team">
         <Crest team={match.home_team} size={64} />
@@ -83,6 +87,7 @@ export function LiveMatch({ match, own, isOwnKnown }: Props) {
           {own ? (
             <>
               You: <PickText prediction={own} match={match} />
+              <PickExtras prediction={own} match={match} />
             </>
           ) : (
             isOwnKnown && "No prediction"
@@ -93,6 +98,27 @@ export function LiveMatch({ match, own, isOwnKnown }: Props) {
         </span>
       </span>
     </Link>
+  );
+}
+
+/** Tournament, stage and venue of a match, with its multiplier. */
+export function Place({ match }: { match: Schemas["Event"] }) {
+  const stage = stageLabel(match);
+  return (
+    <span className="board-place">
+      <Name>{match.tournament.name}</Name>
+      {stage && ` · ${stage}`} <Multiplier multiplier={match.multiplier} /> · <Name>{match.venue}</Name>
+    </span>
+  );
+}
+
+/** Mark of the team that advanced in a knockout match. */
+function Advanced() {
+  return (
+    <span className="side-advanced">
+      <span aria-hidden="true">✓</span>
+      <span className="unseen"> advanced</span>
+    </span>
   );
 }
 

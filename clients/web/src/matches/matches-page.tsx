@@ -1,5 +1,6 @@
 import { type ReactNode, useEffect, useMemo, useRef } from "react";
 import { updated, useLive } from "../live/live.tsx";
+import { Name } from "../ui/name.tsx";
 import { Page } from "../ui/page.tsx";
 import { useSessionState } from "../ui/session-state.ts";
 import { errorMessage, Loaded, Problem } from "../ui/states.tsx";
@@ -16,6 +17,7 @@ import {
 } from "./match-list.ts";
 import { LiveMatch, MatchRow } from "./match-row.tsx";
 import "./matches.css";
+import { Multiplier } from "./multiplier.tsx";
 
 /** Number of live matches with a large card; further ones are rows. */
 const large = 2;
@@ -52,6 +54,10 @@ export function MatchesPage() {
       case "tally": {
         const { event_id, total_predictions } = event.data;
         return changeMatch(event_id, (match) => ({ ...match, predictions_count: total_predictions }));
+      }
+      case "result": {
+        const { event_id, advanced } = event.data;
+        return changeMatch(event_id, (match) => ({ ...match, advanced }));
       }
       case "points":
         return own.reload();
@@ -177,9 +183,12 @@ function Days({ days, own, empty }: { days: Day[]; empty: string } & Owned) {
   return days.map((day) => (
     <div key={day.key} className="day">
       <h3>{day.name}</h3>
-      {day.groups.map(({ tournament, matches }) => (
-        <div key={tournament.id} className="card group">
-          <h4 dir="auto">{tournament.name}</h4>
+      {day.groups.map(({ tournament, stage, multiplier, matches }) => (
+        <div key={`${tournament.id} ${stage} ${multiplier}`} className="card group">
+          <h4>
+            <Name>{tournament.name}</Name>
+            {stage && ` · ${stage}`} <Multiplier multiplier={multiplier} />
+          </h4>
           <Rows matches={matches} own={own} />
         </div>
       ))}

@@ -1,29 +1,10 @@
-import type { Schemas } from "@matchday/client";
 import { useCallback, useEffect, useState } from "react";
 import { onSessionEnd } from "../session/session.ts";
-
-export interface Draft {
-  pick: Schemas["Pick"] | undefined;
-  goals: Schemas["ScorePrediction"] | null;
-  confidence: number;
-}
-type Saved = Pick<Schemas["ListedPrediction"], "prediction" | "score_prediction" | "confidence">;
+import { type Draft, draftOf, isSame, type Saved } from "./draft.ts";
 
 /** Unsaved predictions by match. They are kept while the fan visits other pages. */
 const drafts = new Map<number, Draft>();
 onSessionEnd.add(() => drafts.clear());
-
-const untouched: Draft = { pick: undefined, goals: null, confidence: 50 };
-
-export function draftOf(saved: Saved | undefined): Draft {
-  if (!saved) return untouched;
-  return { pick: saved.prediction, goals: saved.score_prediction, confidence: saved.confidence };
-}
-
-export function isSame(one: Draft, other: Draft): boolean {
-  const goals = ({ goals }: Draft) => (goals ? `${goals.home}–${goals.away}` : "");
-  return one.pick === other.pick && one.confidence === other.confidence && goals(one) === goals(other);
-}
 
 /**
  * Values of the form: the fan's unsaved changes, or the saved prediction. Without changes, the form follows the saved

@@ -1,6 +1,6 @@
 import type { Schemas } from "@matchday/client";
 import { signed } from "../matches/labels.ts";
-import { PickText } from "../matches/pick.tsx";
+import { PickText, ToAdvance } from "../matches/pick.tsx";
 import { matchday } from "../session/session.ts";
 import { useResource } from "../ui/resource.ts";
 import { Loaded } from "../ui/states.tsx";
@@ -29,7 +29,19 @@ export function OwnPrediction({ match, own }: Props) {
           <p className="own-said">
             <PickText prediction={own} match={match} />
           </p>
-          <Explanation key={`${own.points_earned} ${match.status}`} id={own.id} />
+          {(own.advances || own.joker) && (
+            <ul className="own-extras">
+              {own.advances && (
+                <li className="tag">
+                  <span>
+                    <ToAdvance side={own.advances} match={match} />
+                  </span>
+                </li>
+              )}
+              {own.joker && <li className="tag factor">Joker</li>}
+            </ul>
+          )}
+          <Explanation key={`${own.points_earned} ${match.status} ${match.advanced}`} id={own.id} />
         </>
       ) : (
         <p className="soft">You didn't predict this match.</p>

@@ -1,45 +1,51 @@
 import { MatchdayError, type Schemas } from "@matchday/client";
 import { type CSSProperties, type FormEvent, type ReactNode, useState } from "react";
-import { PickText } from "../matches/pick.tsx";
+import { capitalised, multiplierText, stageLabel } from "../matches/labels.ts";
+import { PickExtras, PickText } from "../matches/pick.tsx";
 import { matchday, useMe } from "../session/session.ts";
 import { Crest } from "../ui/crest.tsx";
 import { Name } from "../ui/name.tsx";
 import { notifyTabs } from "../ui/refresh.ts";
 import { errorMessage } from "../ui/states.tsx";
+import { Advances } from "./advances.tsx";
+import { advancesOf, scoreOf, withGoals, withPick } from "./draft.ts";
 import { useDraft } from "./drafts.ts";
+import { Joker } from "./joker.tsx";
 import "./predict.css";
-import { type Goals, ScoreFields } from "./score-fields.tsx";
+import type { Rules } from "./rules.ts";
+import { ScoreFields } from "./score-fields.tsx";
 import { Stake } from "./stake.tsx";
 
 type Pick = Schemas["Pick"];
 interface Props {
   match: Schemas["Event"];
+  rules: Rules;
   own: Schemas["ListedPrediction"] | undefined;
   saved: (own: Schemas["ListedPrediction"]) => void;
   /** Called when the service reports that predictions are closed. */
   closed: () => void;
 }
 
-/** Form for the outcome, the optional score and the confidence. Predictions can be changed until kick-off. */
-export function Predict({ match, own, saved, closed }: Props) {
+/** Form for the outcome, the confidence and the optional parts. Predictions can be changed until kick-off. */
+export function Predict({ match, rules, own, saved, closed }: Props) {
   const { me } = useMe();
   const { values, isChanged, edit, discard } = useDraft(match.id, own);
-  const { pick, goals, confidence } = values;
+  const { pick, goals, confidence, joker } = values;
+  const { ruleSet, sport } = rules;
+  const { score, hint } = scoreOf(goals, sport);
+  const hasAdvances = match.is_knockout && ruleSet.advances > 0;
+  const advances = advancesOf(values, hasAdvances, sport);
   const [isBusy, setBusy] = useState(false);
   const [error, setError] = useState<unknown>();
   const { home_team: home, away_team: away } = match;
 
-  function choose(pick: Pick) {
-    // A score that contradicts the new outcome is removed.
-    edit({ ...values, pick, goals: goals && outcome(goals) === pick ? goals : null });
-  }
   async function submit(event: FormEvent) {
     event.preventDefault();
-    if (!pick) return;
+    if (!pick || hint) return;
     setBusy(true);
     setError(undefined);
     try {
-      const body = { event_id: match.id, prediction: pick, score_prediction: goals, confidence };
+      const body = { event_id: match.id, prediction: pick, score_prediction: score, confidence, advances, joker };
       const { data } = await matchday.post("/api/auth/predictions", { body });
       saved({ ...data, user: { id: me.id, username: me.username, name: me.name } });
       discard();
@@ -53,7 +59,7 @@ export function Predict({ match, own, saved, closed }: Props) {
 
   const options: { pick: Pick; name: ReactNode; team?: Schemas["EventTeam"] }[] = [
     { pick: "home", name: <Name>{home.name}</Name>, team: home },
-    { pick: "draw", name: "Draw" },
+    ...(sport.draws_allowed ? [{ pick: "draw" as const, name: "Draw" }] : []),
     { pick: "away", name: <Name>{away.name}</Name>, team: away },
   ];
   return (
@@ -62,11 +68,18 @@ export function Predict({ match, own, saved, closed }: Props) {
         <h2 id="predict">Your prediction</h2>
         {isChanged ? <span className="tag unsaved">Not saved</span> : own && <span className="tag good">Saved</span>}
       </header>
-      <fieldset className="picks">
+      {match.multiplier !== 1 && <MultiplierNote match={match} />}
+      <fieldset className={`picks${sport.draws_allowed ? "" : " two"}`}>
         <legend className="unseen">Winner</legend>
         {options.map(({ pick: value, name, team }) => (
           <label key={value} className="pick">
-            <input type="radio" name="pick" value={value} checked={pick === value} onChange={() => choose(value)} />
+            <input
+              type="radio"
+              name="pick"
+              value={value}
+              checked={pick === value}
+              onChange={() => edit(withPick(values, value, sport))}
+            />
             {team ? <Crest team={team} size={30} /> : <span className="draw-sign" aria-hidden="true" />}
             <span>{name}</span>
           </label>
@@ -75,10 +88,15 @@ export function Predict({ match, own, saved, closed }: Props) {
       <ScoreFields
         home={home.name}
         away={away.name}
+        sport={sport}
         goals={goals}
-        setGoals={(goals) => edit({ ...values, goals, pick: goals ? outcome(goals) : pick })}
+        setGoals={(goals) => edit(withGoals(values, goals, sport))}
         pick={pick}
+        hint={hint}
       />
+      {hasAdvances && sport.draws_allowed && (
+        <Advances match={match} value={advances} choose={(advances) => edit({ ...values, advances })} />
+      )}
       <div className="confidence">
         <label htmlFor="confidence">How sure are you?</label>
         <output htmlFor="confidence" className="numbers">
@@ -98,7 +116,16 @@ export function Predict({ match, own, saved, closed }: Props) {
         <span className="small soft">Just a guess</span>
         <span className="small soft">Certain</span>
       </div>
-      <Stake match={match.id} pick={pick} goals={goals} confidence={confidence} />
+      {ruleSet.joker > 0 && <Joker count={ruleSet.joker} isOn={joker} set={(joker) => edit({ ...values, joker })} />}
+      <Stake
+        match={match}
+        rules={rules}
+        pick={pick}
+        score={score}
+        confidence={confidence}
+        hasAdvances={advances !== null}
+        joker={joker}
+      />
       {error !== undefined && (
         <p className="notice" role="alert">
           {errorMessage(error)}
@@ -108,13 +135,15 @@ export function Predict({ match, own, saved, closed }: Props) {
         <p role="status" className={isChanged || own ? "small" : "unseen"}>
           {isChanged && own && (
             <>
-              Saved so far: <PickText prediction={own} match={match} />.
+              Saved so far: <PickText prediction={own} match={match} />
+              <PickExtras prediction={own} match={match} />.
             </>
           )}
           {isChanged && !own && pick && "Not saved yet."}
           {!isChanged && own && (
             <>
-              Saved: <PickText prediction={own} match={match} />.
+              Saved: <PickText prediction={own} match={match} />
+              <PickExtras prediction={own} match={match} />.
             </>
           )}
         </p>
@@ -124,7 +153,7 @@ export function Predict({ match, own, saved, closed }: Props) {
               Undo
             </button>
           )}
-          <button type="submit" className="button" disabled={!pick || !isChanged || isBusy}>
+          <button type="submit" className="button" disabled={!pick || hint !== undefined || !isChanged || isBusy}>
             {isBusy ? "Saving…" : !own ? "Save prediction" : isChanged ? "Save changes" : "Saved"}
           </button>
         </div>
@@ -133,8 +162,10 @@ export function Predict({ match, own, saved, closed }: Props) {
   );
 }
 
-function outcome({ home, away }: Goals): Pick {
-  return home > away ? "home" : home < away ? "away" : "draw";
+/** Shows before the fan predicts that the points of the match are multiplied: "Final: points count double". */
+function MultiplierNote({ match }: { match: Schemas["Event"] }) {
+  const [stage, text] = [stageLabel(match), multiplierText(match.multiplier)];
+  return <p className="multiplier-note">{stage ? `${stage}: ${text}` : capitalised(text)}</p>;
 }
 
 const closedCodes = ["event_started", "event_postponed", "event_cancelled", "event_finished"];

@@ -4,12 +4,14 @@ import { Name } from "../ui/name.tsx";
 
 type Counts = Pick<Schemas["StreamTally"], "total_predictions" | "prediction_distribution" | "average_confidence">;
 
+const isPicked = ({ count }: { count: number }) => count > 0;
+
 /** Predictions of all fans, kept up to date by the live stream. */
-export function Tally({ match, tally }: { match: Schemas["Event"]; tally: Counts }) {
+export function Tally({ match, tally, hasDraws }: { match: Schemas["Event"]; tally: Counts; hasDraws: boolean }) {
   const { total_predictions: total, prediction_distribution: counts, average_confidence: sure } = tally;
   const parts = [
     { kind: "home", name: match.home_team.name, count: counts.home },
-    { kind: "draw", name: "Draw", count: counts.draw },
+    ...(hasDraws ? [{ kind: "draw", name: "Draw", count: counts.draw }] : []),
     { kind: "away", name: match.away_team.name, count: counts.away },
   ];
   const shares = percentages(parts.map(({ count }) => count));
@@ -26,7 +28,7 @@ export function Tally({ match, tally }: { match: Schemas["Event"]; tally: Counts
       ) : (
         <>
           <div className="tally-bar" aria-hidden="true">
-            {parts.map(({ kind, count }) => (
+            {parts.filter(isPicked).map(({ kind, count }) => (
               <span key={kind} className={kind} style={{ flexGrow: count }} />
             ))}
           </div>

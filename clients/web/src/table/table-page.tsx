@@ -8,6 +8,8 @@ import { Name } from "../ui/name.tsx";
 import { Page } from "../ui/page.tsx";
 import { useResource } from "../ui/resource.ts";
 import { Loaded } from "../ui/states.tsx";
+import { RoundSelect } from "./round-select.tsx";
+import { RoundState } from "./round-state.tsx";
 import { ScopeSelect } from "./scope-select.tsx";
 import "./table.css";
 
@@ -18,36 +20,50 @@ const periods: { value: Period; name: string }[] = [
   { value: "week", name: "This week" },
 ];
 
-/** Scope of a leaderboard: empty for all fans, or a tournament or room. */
-export type Scope = { tournament_id?: number; room_id?: string };
+/** Scope of a leaderboard: empty for all fans, or a tournament, a round of it, or a room. */
+export type Scope = { tournament_id?: number; round?: number; room_id?: string };
 
 export function TablePage({ scope }: { scope: Scope }) {
   const [period, setPeriod] = useState<Period>("all");
   const [, navigate] = useLocation();
-  const query = { ...scope, period, per_page: 50 };
+  // A round has its own dates.
+  const query = { ...scope, ...(scope.round === undefined && { period }), per_page: 50 };
   const resource = useResource(
     (signal) => matchday.get("/api/auth/leaderboards", { params: { query }, signal }),
     [query],
   );
   // The stream reports the fan's rank after a result is part of all scores, so the leaderboard has changed.
-  useLive(({ kind }) => {
-    if (kind === "rank" || kind === "reset") resource.reload();
+  useLive(({ kind, data }) => {
+    const isOwnRound = kind === "round" && data.tournament_id === scope.tournament_id && data.round === scope.round;
+    if (kind === "rank" || kind === "reset" || isOwnRound) resource.reload();
   });
   return (
     <Page title="Leaderboard" className="table-page">
       <div className="table-choices">
         <ScopeSelect scope={scope} choose={(path) => navigate(path)} />
-        <fieldset className="choice">
-          <legend className="unseen">Period</legend>
-          {periods.map(({ value, name }) => (
-            <label key={value}>
-              <input type="radio" name="period" checked={period === value} onChange={() => setPeriod(value)} />
-              {name}
-            </label>
-          ))}
-        </fieldset>
+        {scope.tournament_id !== undefined && (
+          <RoundSelect tournament={scope.tournament_id} round={scope.round} choose={(path) => navigate(path)} />
+        )}
+        {scope.round === undefined && (
+          <fieldset className="choice">
+            <legend className="unseen">Period</legend>
+            {periods.map(({ value, name }) => (
+              <label key={value}>
+                <input type="radio" name="period" checked={period === value} onChange={() => setPeriod(value)} />
+                {name}
+              </label>
+            ))}
+          </fieldset>
+        )}
       </div>
-      <Loaded resource={resource}>{({ data, meta }) => <Board data={data} players={meta.total_players} />}</Loaded>
+      <Loaded resource={resource}>
+        {({ data, meta }) => (
+          <>
+            {meta.round !== null && <RoundState meta={meta} points={data.top[0]?.points} />}
+            <Board data={data} players={meta.total_players} />
+          </>
+        )}
+      </Loaded>
     </Page>
   );
 }

@@ -14,6 +14,8 @@ export function Loading({ what = "Loading" }: { what?: string }) {
 /** Replacements for messages of the service where the app knows the context better. */
 const messages: Record<string, string> = {
   invalid_code: "Wrong or expired code.",
+  no_joker_left:
+    "You have no joker left in this tournament. Switch it off to save, or first take one back from another match.",
   not_found: "This doesn't exist or is no longer available.",
 };
 

@@ -1,0 +1,32 @@
+import { expect, test } from "vitest";
+import { multiplierText, stageLabel, stageName } from "./labels.ts";
+
+test("stages have readable names", () => {
+  expect(["quarter_final", "semi_finals", "round_of_16", "final", "relegation_play-off"].map(stageName)).toEqual([
+    "Quarter-final",
+    "Semi-final",
+    "Round of 16",
+    "Final",
+    "Relegation play off",
+  ]);
+});
+
+test("label of a match names its stage, its round or both", () => {
+  const label = (stage: string | null, round: number | null, is_knockout = false) =>
+    stageLabel({ stage, round, is_knockout });
+  expect(label("final", 7, true)).toBe("Final");
+  expect(label("group", 2)).toBe("Group stage, round 2");
+  expect(label("regular_season", 12)).toBe("Round 12");
+  expect(label(null, 3)).toBe("Round 3");
+  expect(label(null, 4, true)).toBe("Round 4");
+  expect(label("group", null)).toBe("Group stage");
+  expect(label(null, null)).toBeUndefined();
+});
+
+test("multipliers are words where English has one", () => {
+  expect([1.5, 2, 3].map(multiplierText)).toEqual([
+    "points count 1.5 times",
+    "points count double",
+    "points count triple",
+  ]);
+});
