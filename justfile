@@ -99,7 +99,12 @@ nightly: _own
     MATCHDAY_PROOF="$PWD/.dev/proof.jsonl" just upgrade
     MATCHDAY_PROOF="$PWD/.dev/proof.jsonl" just soak
     MATCHDAY_PROOF="$PWD/.dev/proof.jsonl" just hostile
+    just rules
     just reliability
+
+# Compare the points from Rust and SQL for 200,000 random cases, and whole seasons of 1,000 fans with independent tables.
+rules: _own
+    {{ load_env }} && SEASON_FANS=1000 cargo nextest run --all-features -p matchday --lib --run-ignored all -E 'test(200_000_random_cases) + test(season_tests)'
 
 # Generate docs/reliability.md from the results in .dev/proof.jsonl.
 reliability: _own

@@ -114,7 +114,13 @@ pub fn explain(forecast: Forecast, terms: &Terms, outcome: Outcome) -> Vec<Point
         add(PointsReason::Advances, earnings.advances, advances_reason(named, advanced));
     }
     if terms.multiplier != Multiplier::One {
-        let reason = format!("All points of this match count {} times.", terms.multiplier);
+        let times = match terms.multiplier {
+            Multiplier::One => "once",
+            Multiplier::OneAndHalf => "1.5 times",
+            Multiplier::Two => "twice",
+            Multiplier::Three => "three times",
+        };
+        let reason = format!("All points of this match count {times}.");
         add(PointsReason::Multiplier, earnings.multiplied() - earnings.sum(), reason);
     }
     if forecast.joker() {

@@ -28,7 +28,7 @@ pub struct RuleSet {
     pub advances: i32,
 }
 
-/// Points for a predicted difference that is close to the real one: for sports with high scores, where nobody predicts
+/// Points for a predicted difference that is close to the real one: for sports with high scores, where few users predict
 /// the difference exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

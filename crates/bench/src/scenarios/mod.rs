@@ -12,6 +12,7 @@ mod points;
 mod predictions;
 mod rank;
 mod room_stats;
+mod rule_sets;
 mod scores;
 mod session_lookups;
 mod spectators;
@@ -49,7 +50,7 @@ pub(crate) struct Scenario {
 }
 
 /// All scenarios, in the order of the report.
-pub(crate) const ALL: [Scenario; 18] = [
+pub(crate) const ALL: [Scenario; 19] = [
     Scenario { name: "events-list", run: |stage| Box::pin(events_list::run(stage)) },
     Scenario { name: "predict-burst", run: |stage| Box::pin(predictions::burst(stage)) },
     Scenario { name: "predict-lone", run: |stage| Box::pin(predictions::lone(stage)) },
@@ -66,6 +67,7 @@ pub(crate) const ALL: [Scenario; 18] = [
     Scenario { name: "idle-processes", run: |stage| Box::pin(idle_processes::run(stage)) },
     Scenario { name: "stream", run: |stage| Box::pin(stream::run(stage)) },
     Scenario { name: "scores", run: |stage| Box::pin(scores::run(stage)) },
+    Scenario { name: "rule-sets", run: |stage| Box::pin(rule_sets::run(stage)) },
     Scenario { name: "history", run: |stage| Box::pin(history::predictions(stage)) },
     Scenario { name: "history-ledger", run: |stage| Box::pin(history::ledger(stage)) },
 ];

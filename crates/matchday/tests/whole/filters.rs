@@ -234,9 +234,10 @@ async fn insert_rooms(db: &PgPool, server: &str, number: usize) -> Vec<String> {
     for _ in 0..number {
         let matrix_id = format!("!{}:{server}", unique("filters").replace('_', ""));
         let inserted = sqlx::query(
-            "with room as (
-                 insert into rooms (matrix_id, alias, name, created_at, made_until, opened_at, is_private)
-                 values ($1, $2, 'Fast', now(), now(), now(), false) returning id)
+            "with owner as (insert into users (created_at, username) values (now(), $2) returning user_id),
+             room as (
+                 insert into rooms (matrix_id, alias, name, creator_id, created_at, made_until, opened_at, is_private)
+                 select $1, $2, 'Fast', user_id, now(), now(), now(), false from owner returning id)
              insert into room_activity (room_id, last_activity, compared_at) select id, now(), now() from room",
         );
         inserted.bind(&matrix_id).bind(unique("room")).execute(db).await.expect("a room");

@@ -14,19 +14,25 @@ use crate::{
 
 const FANS: i64 = 20_000;
 
-/// One tournament with three matches in the far future.
-fn document(results: &[Option<(i32, i32)>]) -> String {
+/// Score of a match, and the team that advanced.
+type Result = (i32, i32, Option<&'static str>);
+
+/// One tournament with three matches in the far future. The first one is a final, with its own rules.
+fn document(results: &[Option<Result>]) -> String {
     let matches: Vec<Value> = results
         .iter()
         .enumerate()
         .map(|(number, result)| {
             json!({"key": format!("m{number}"), "home": "rovers", "away": "city", "start_time": "2090-05-01T15:00:00Z",
                    "venue": "Park", "status": if result.is_some() { "finished" } else { "scheduled" },
-                   "home_score": result.map(|(home, _)| home), "away_score": result.map(|(_, away)| away)})
+                   "home_score": result.map(|(home, ..)| home), "away_score": result.map(|(_, away, _)| away),
+                   "advanced": result.and_then(|(.., advanced)| advanced), "knockout": number == 0, "round": 1 + number / 2,
+                   "stage": (number == 0).then_some("final"), "rule_set": if number == 0 { "cup" } else { "default" }})
         })
         .collect();
     json!({"sport": {"slug": "football", "name": "Football"},
            "tournament": {"slug": "cup", "name": "Cup", "logo": null},
+           "rule_sets": [{"slug": "cup", "name": "Cup", "margin": {"within": 1, "points": 26}, "multiplier": {"final": 1.5}, "joker": 1}],
            "teams": [{"slug": "rovers", "name": "Rovers"}, {"slug": "city", "name": "City"}],
            "matches": matches})
     .to_string()
@@ -47,8 +53,11 @@ async fn all_users_predict(db: &PgPool) {
         .await
         .expect("users");
     sqlx::query(
-        "insert into predictions (user_id, event_id, prediction, home_goals, away_goals, confidence, revision, created_at, updated_at)
-         select u.user_id, e.id, pick_of(home, away), home::smallint, away::smallint, (u.user_id * 7 % 101)::smallint, 1, now(), now()
+        "insert into predictions (user_id, event_id, prediction, home_goals, away_goals, confidence, advances, joker, revision,
+                                  created_at, updated_at)
+         select u.user_id, e.id, pick_of(home, away), home::smallint, away::smallint, (u.user_id * 7 % 101)::smallint,
+                case when e.is_knockout then (array['home', 'away', null])[1 + u.user_id % 3] end,
+                e.is_knockout and u.user_id % 5 = 0, 1, now(), now()
          from users u cross join events e
          cross join lateral (select (u.user_id * 31 + e.id * 17) % 4 as h, (u.user_id * 13 + e.id * 5) % 3 as a) g
          cross join lateral (select h::integer as home, a::integer as away) s",
@@ -98,7 +107,7 @@ async fn workers_killed_at_random_leave_correct_scores() {
             .with("MATCHDAY_OUTBOX__LEASE", "1s");
         let streams = streams(&setting).await;
         let db = PgPool::connect_with(options).await.expect("connected");
-        let import = |results: &[Option<(i32, i32)>]| setting.expect(&["fixtures", "import", "-"], &document(results));
+        let import = |results: &[Option<Result>]| setting.expect(&["fixtures", "import", "-"], &document(results));
         import(&[None, None, None]);
         all_users_predict(&db).await;
 
@@ -110,12 +119,15 @@ async fn workers_killed_at_random_leave_correct_scores() {
         }
         let mut workers = vec![setting.start(&["worker"]), setting.start(&["worker"])];
         let began = Instant::now();
-        import(&[Some((2, 1)), None, None]);
+        import(&[Some((2, 1, None)), None, None]);
         for (number, pause) in [90, 310, 20, 170, 240, 60, 400, 130, 280, 35].into_iter().enumerate() {
             match number {
-                3 => drop(import(&[Some((2, 1)), Some((0, 0)), None])),
-                // Correct a result while it is being applied.
-                5 => drop(import(&[Some((1, 1)), Some((0, 0)), Some((3, 0))])),
+                3 => drop(import(&[Some((2, 1, None)), Some((0, 0, None)), None])),
+                // Correct a result while it is being applied: level after 90 minutes, then another team advances on
+                // penalties, then extra time was counted after all.
+                5 => drop(import(&[Some((1, 1, Some("home"))), Some((0, 0, None)), Some((3, 0, None))])),
+                7 => drop(import(&[Some((1, 1, Some("away"))), Some((0, 0, None)), Some((3, 0, None))])),
+                9 => drop(import(&[Some((2, 1, Some("home"))), Some((0, 0, None)), Some((3, 0, None))])),
                 _ => {}
             }
             tokio::time::sleep(Duration::from_millis(pause)).await;
@@ -129,7 +141,7 @@ async fn workers_killed_at_random_leave_correct_scores() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         report(&format!(
-            "scores: {FANS} fans, 3 results and a correction, 10 workers killed within {killed:.1?}; done after {:.1?}",
+            "scores: {FANS} fans, 3 results and 3 corrections of a knockout match, 10 workers killed within {killed:.1?}; done after {:.1?}",
             began.elapsed()
         ));
         assert_eq!(setting.expect(&["scores", "status"], ""), "every result is in all scores");

@@ -11,7 +11,7 @@ use http::{HeaderValue, StatusCode, header};
 use platform::{settings::Setting as _, stream::Stream};
 use time::{Date, OffsetDateTime, macros::format_description};
 use url::form_urlencoded::byte_serialize;
-use web::ids::{EndpointId, MatchId, UserId};
+use web::ids::{EndpointId, MatchId, RuleSetId, UserId};
 
 use super::{
     extract::{
@@ -158,6 +158,24 @@ pub(super) async fn show_match(
     let title = format!("{} – {}", found.row.home, found.row.away);
     let body = pages::matches::show(&viewer, &found, &recorded, state.clock.now());
     Ok(Page::new(&viewer, "/console/matches", &title).notice(query.get("notice")).show(&body))
+}
+
+pub(super) async fn list_rule_sets(State(state): State<ConsoleState>, viewer: Acting<Viewer>) -> PageResult {
+    let body = pages::rule_sets::list(&state.console.rule_sets().await?);
+    Ok(Page::new(&viewer, "/console/rule-sets", "Rule sets").show(&body))
+}
+
+pub(super) async fn show_rule_set(
+    State(state): State<ConsoleState>,
+    viewer: Acting<Viewer>,
+    PathId(id): PathId<RuleSetId>,
+    Query(query): Query,
+) -> PageResult {
+    let tournament = query.parsed("tournament");
+    let found = state.console.find_rule_set(id, tournament).await?;
+    let (view, tournaments) = found.ok_or(PageError::NotFound("rule set"))?;
+    let body = pages::rule_sets::show(&view, &tournaments, tournament);
+    Ok(Page::new(&viewer, "/console/rule-sets", &view.rule_set.name).show(&body))
 }
 
 async fn recorded_of(

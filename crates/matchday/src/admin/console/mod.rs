@@ -53,6 +53,8 @@ routes! {
     get "/console/matches/{id}" => show_match: Some(Role::Viewer);
     get "/console/matches/{id}/correction" => preview_correction: Some(Role::Operator);
     post "/console/matches/{id}/correction" => correct_match: Some(Role::Operator);
+    get "/console/rule-sets" => list_rule_sets: Some(Role::Viewer);
+    get "/console/rule-sets/{id}" => show_rule_set: Some(Role::Viewer);
     get "/console/users" => list_users: Some(Role::Viewer);
     post "/console/users" => search_users: Some(Role::Viewer);
     get "/console/users/{id}" => show_user: Some(Role::Viewer);

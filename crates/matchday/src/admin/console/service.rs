@@ -8,11 +8,11 @@ use scoring::Outcome;
 use sqlx::{PgPool, Postgres, Transaction};
 use time::{Duration, OffsetDateTime};
 use tokio::sync::Semaphore;
-use web::ids::{MatchId, UserId};
+use web::ids::{MatchId, RuleSetId, TournamentId, UserId};
 
 pub use super::store::{
-    Backlog, CoinsEffect, CountryRow, Effect, MatchFilter, MatchRow, Moved, ProviderRow, ResultRow, RoomRow, Tally,
-    TournamentRow, TransactionRow, UserRow,
+    Backlog, CoinsEffect, CountryRow, Effect, MatchFilter, MatchRow, Moved, ProviderRow, ResultRow, RoomRow,
+    RuleSetEffect, Tally, TournamentRow, TransactionRow, UserRow,
     reports::{ReportRow, Sender},
 };
 use super::{
@@ -25,7 +25,10 @@ use super::{
     },
 };
 use crate::{
-    catalogue::fixtures::service::Correction,
+    catalogue::{
+        fixtures::service::Correction,
+        rule_sets::{self, rules::StoredRuleSet},
+    },
     identity::{
         operators::{self, Operator, service::Action},
         phone::Phone,
@@ -47,6 +50,20 @@ pub struct Console {
     pub(super) permits: Arc<Semaphore>,
     pub(super) key: FormKey,
     pub(super) verifier: Arc<Verifier>,
+}
+
+/// A rule set and the number of matches that have it.
+pub struct RuleSetUse {
+    pub rule_set: StoredRuleSet,
+    pub matches: i64,
+    /// Number of these matches that have not started.
+    pub open: i64,
+}
+
+/// A rule set, and its effect on a tournament if one was chosen.
+pub struct RuleSetView {
+    pub rule_set: StoredRuleSet,
+    pub effect: Option<RuleSetEffect>,
 }
 
 /// Counts for the overview.
@@ -229,6 +246,50 @@ impl Console {
             chunks: store::chunks(&mut tx, event, row.result_revision).await?,
             row,
         }))
+    }
+
+    pub async fn rule_sets(&self) -> sqlx::Result<Vec<RuleSetUse>> {
+        let mut tx = self.begin_read().await?;
+        let uses = store::rule_set_uses(&mut tx).await?;
+        let rule_sets = rule_sets::store::all(&mut *tx).await?;
+        let count =
+            |id| uses.iter().find(|(used, ..)| *used == id).map_or((0, 0), |&(_, matches, open)| (matches, open));
+        let used = |rule_set: StoredRuleSet| {
+            let (matches, open) = count(rule_set.id);
+            RuleSetUse { rule_set, matches, open }
+        };
+        Ok(rule_sets.into_iter().map(used).collect())
+    }
+
+    /// Returns a rule set with all tournaments, and its effect on one of them. The effect is missing if it takes too long
+    /// to compute.
+    pub async fn find_rule_set(
+        &self,
+        id: RuleSetId,
+        tournament: Option<TournamentId>,
+    ) -> sqlx::Result<Option<(RuleSetView, Vec<TournamentRow>)>> {
+        let mut tx = self.begin_read().await?;
+        let rule_set = rule_sets::store::all(&mut *tx).await?.into_iter().find(|rule_set| rule_set.id == id);
+        let tournaments = store::tournaments(&mut tx).await?;
+        drop(tx);
+        let Some(rule_set) = rule_set else { return Ok(None) };
+        let effect = match tournament {
+            Some(tournament) => self.rule_set_effect(id, tournament).await?,
+            None => None,
+        };
+        Ok(Some((RuleSetView { rule_set, effect }, tournaments)))
+    }
+
+    async fn rule_set_effect(&self, id: RuleSetId, tournament: TournamentId) -> sqlx::Result<Option<RuleSetEffect>> {
+        let mut tx = store::begin_rule_set_effect(&self.db).await?;
+        match store::rule_set_effect(&mut tx, id, tournament).await {
+            Ok(effect) => Ok(Some(effect)),
+            Err(error) if database::is_transient(&error) => {
+                tracing::warn!(%error, "effect of a rule set could not be computed");
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Computes the effect of a correction with the rules of scores and coins. Changes nothing.

@@ -205,6 +205,81 @@ pub(super) async fn tournaments(connection: &mut PgConnection) -> sqlx::Result<V
     .await
 }
 
+/// Returns the number of matches of each rule set, and how many of them have not started.
+pub(super) async fn rule_set_uses(connection: &mut PgConnection) -> sqlx::Result<Vec<(RuleSetId, i64, i64)>> {
+    let rows = sqlx::query!(
+        r#"select rule_set_id as "id: RuleSetId", count(*) as "matches!",
+                  count(*) filter (where status = 'scheduled') as "open!"
+           from events group by rule_set_id"#
+    )
+    .fetch_all(connection)
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.id, row.matches, row.open)).collect())
+}
+
+/// Effect of a rule set on all results of a tournament.
+#[derive(Clone, Debug, Default)]
+pub struct RuleSetEffect {
+    /// Number of users with points.
+    pub users: i64,
+    /// Number of users who would have another rank.
+    pub moved: i64,
+    /// Sum of points now and under the rule set.
+    pub points: (i64, i64),
+    /// Users who would be first.
+    pub top: Vec<RankedUser>,
+}
+
+/// A user on the leaderboard of a tournament under another rule set.
+#[derive(Clone, Debug)]
+pub struct RankedUser {
+    pub rank: i32,
+    pub user: UserId,
+    pub username: String,
+    pub rank_before: i64,
+    /// Points now.
+    pub before: i64,
+    /// Points under the rule set.
+    pub after: i64,
+}
+
+/// Begins a read-only transaction for a query over all predictions of a tournament. Few tournaments are too large for it.
+pub(super) async fn begin_rule_set_effect(db: &PgPool) -> sqlx::Result<Transaction<'static, Postgres>> {
+    platform::database::begin_with(
+        db,
+        "begin isolation level repeatable read read only; set local statement_timeout = '5s'; set local jit = off",
+    )
+    .await
+}
+
+pub(super) async fn rule_set_effect(
+    connection: &mut PgConnection,
+    rule_set: RuleSetId,
+    tournament: TournamentId,
+) -> sqlx::Result<RuleSetEffect> {
+    let rows = sqlx::query_file!("src/admin/console/rule_set_effect.sql", tournament.0, rule_set.0, SHOWN)
+        .fetch_all(connection)
+        .await?;
+    let mut effect = RuleSetEffect::default();
+    for row in rows {
+        match row.user_id.zip(row.username) {
+            None => {
+                (effect.users, effect.moved, effect.points) = (row.users, row.moved, (row.before, row.after));
+            }
+            Some((user, username)) => effect.top.push(RankedUser {
+                rank: row.kind,
+                user,
+                username,
+                rank_before: row.users,
+                before: row.before,
+                after: row.after,
+            }),
+        }
+    }
+    effect.top.sort_by_key(|row| (row.rank, row.user));
+    Ok(effect)
+}
+
 #[derive(Clone, Debug)]
 pub struct ResultRow {
     pub revision: i64,

@@ -12,7 +12,7 @@ use proptest::{
     prelude::*,
     test_runner::{Config as ProptestConfig, TestCaseError, TestRunner},
 };
-use scoring::{Confidence, Forecast, Pick, Score as Goals};
+use scoring::{Confidence, Forecast, Pick, Score as Goals, Side};
 use serde_json::json;
 use time::Duration;
 use tokio::{runtime::Handle, task::block_in_place};
@@ -21,7 +21,10 @@ use web::ids::{MatchId, UserId};
 
 use super::service::{Effect, Moved, Preview};
 use crate::{
-    catalogue::{fixtures::service::Correction, matches::rules::Status},
+    catalogue::{
+        fixtures::service::{CorrectError, Correction, Seen},
+        matches::rules::Status,
+    },
     chat::{
         filters::{rules::Action as FilterAction, service::NewFilter},
         reports::{
@@ -56,9 +59,10 @@ const BEHIND_PROXY: [(&str, &str); 7] = [
     ("MATCHDAY_CONSOLE__OPERATORS", "operators,user:root@example.org"),
 ];
 
-const PAGES: [&str; 9] = [
+const PAGES: [&str; 10] = [
     "/console",
     "/console/matches",
+    "/console/rule-sets",
     "/console/users",
     "/console/reports",
     "/console/held",
@@ -193,6 +197,7 @@ async fn every_page_renders_with_safe_headers() {
             format!("/console/users/{}", user.id),
             format!("/console/matches?day=2026-11-20&tournament={event}&page=3"),
             "/console?live=1".to_owned(),
+            "/console/rule-sets/1?tournament=1".to_owned(),
         ]) {
             let answer = get(app, &path).await;
             let html = text(&answer);
@@ -215,9 +220,71 @@ async fn every_page_renders_with_safe_headers() {
         assert_eq!((style.status, style.header("content-type")), (StatusCode::OK, Some("text/css; charset=utf-8")));
         assert!(page(app, "/console/matches").await.contains("2:1"), "today's matches");
         assert!(!page(app, "/console/matches?day=2026-11-19").await.contains("2:1"));
-        for nothing in ["/console/matches/999999", "/console/users/999999", "/console/matches/x", "/console/nowhere"] {
+        for nothing in [
+            "/console/matches/999999",
+            "/console/users/999999",
+            "/console/matches/x",
+            "/console/rule-sets/999999",
+            "/console/nowhere",
+        ] {
             assert_eq!(get(app, nothing).await.status, StatusCode::NOT_FOUND, "{nothing}");
         }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn rule_set_is_tried_on_a_tournament() {
+    TestApp::run(async |app| {
+        let fixtures = app.fixtures();
+        let rules = json!({"rule_sets": [{"slug": "bold", "name": "Bold", "outcome": 100, "difference": 100, "exact": 100, "stake": 0}]});
+        let event = fixtures.import_with(rules, &[fixtures.a_match("m").json()]).await[0];
+        let user = app.user().await;
+        let body = json!({"event_id": event, "prediction": "home", "confidence": 100});
+        user.post("/api/auth/predictions", body).await.expect(201);
+        fixtures.a_match("m").at("finished", 2, 1).put().await;
+        let (id, tournament): (i64, i64) = sqlx::query_as(
+            "select (select id from rule_sets where slug = 'bold'), tournament_id from events where id = $1",
+        )
+        .bind(event)
+        .fetch_one(&app.app.core.db)
+        .await
+        .expect("ids");
+        let list = page(app, "/console/rule-sets").await;
+        assert!(list.contains("bold") && list.contains("default"), "{list}");
+        let html = page(app, &format!("/console/rule-sets/{id}?tournament={tournament}")).await;
+        let username = app.app.accounts.find(user.id).await.expect("read").expect("one").username;
+        assert!(html.contains(username.as_str()) && html.contains(">100<") && html.contains("40 (rank 1)"), "{html}");
+        assert!(html.contains("+60"), "{html}");
+        app.published().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn team_that_advanced_is_corrected() {
+    TestApp::run(async |app| {
+        let fixtures = app.fixtures();
+        let knockout = json!({"knockout": true, "advanced": "home"});
+        let event = fixtures.a_match("m").at("finished", 1, 1).with(knockout).put().await;
+        let html = page(app, &format!("/console/matches/{event}")).await;
+        assert!(html.contains("Team that advanced"), "{html}");
+        let same = format!("/console/matches/{event}/correction?status=finished&home=1&away=1&advanced=home");
+        assert_eq!(get(app, &same).await.status, StatusCode::CONFLICT);
+        let preview = page(app, &same.replace("advanced=home", "advanced=away")).await;
+        assert!(
+            preview.contains("advanced: City") && preview.contains("name=\"advanced\" value=\"away\""),
+            "{preview}"
+        );
+        let operator = Operator::new("ola", "test");
+        let seen = |revision| Seen::of(revision, Status::Finished, Some((1, 1)), app.clock.now() + Duration::hours(2));
+        let wanted = Correction::new(Status::Finished, Some((1, 1)), Some(Side::Away)).expect("possible");
+        let report = app.app.fixtures.correct(&operator, MatchId(event), &seen(1), wanted).await.expect("corrected");
+        assert_eq!(report.results, 1, "a new revision of the result");
+        let plain = fixtures.a_match("n").at("finished", 1, 1).put().await;
+        let refused = app.app.fixtures.correct(&operator, MatchId(plain), &seen(1), wanted).await;
+        assert!(matches!(refused, Err(CorrectError::NotKnockout)), "{refused:?}");
+        app.published().await;
     })
     .await;
 }
@@ -792,10 +859,10 @@ async fn standing(app: &TestApp, users: &[UserId]) -> Vec<Standing> {
     standing
 }
 
-/// Goals, whether the forecast includes them or only the outcome, and the confidence.
-type Prediction = ((i64, i64), bool, i64);
-/// Status and score of a match.
-type Outcome = (Status, Option<(i32, i32)>);
+/// Goals, whether the forecast includes them or only the outcome, the confidence, the team that advances, and the joker.
+type Prediction = ((i64, i64), bool, i64, Option<Side>, bool);
+/// Status and score of a match, and the team that advanced.
+type Outcome = (Status, Option<(i32, i32)>, Option<Side>);
 
 /// Moves the start of a match to two hours ago, and its predictions to three hours ago.
 async fn begin(app: &TestApp, event: i64) {
@@ -808,16 +875,17 @@ async fn begin(app: &TestApp, event: i64) {
 }
 
 /// Corrects a match like an operator: opens the preview and confirms it. Confirms twice, which must correct it once.
-async fn correct(app: &TestApp, event: i64, status: Status, scores: Option<(i32, i32)>) {
+async fn correct(app: &TestApp, event: i64, (status, scores, advanced): Outcome) {
+    let advanced = advanced.map(Side::name).unwrap_or_default();
     let (home, away) = scores.map(|(home, away)| (home.to_string(), away.to_string())).unwrap_or_default();
     let path = format!("/console/matches/{event}/correction");
-    let html = page(app, &format!("{path}?status={status}&home={home}&away={away}")).await;
+    let html = page(app, &format!("{path}?status={status}&home={home}&away={away}&advanced={advanced}")).await;
     let hidden = |name: &str| {
         let (_, rest) = html.split_once(&format!("name=\"{name}\" value=\"")).expect("a field");
         rest.split_once('"').expect("a value").0.to_owned()
     };
     let (seen, mark) = (hidden("seen"), hidden("mark"));
-    let correction = [("status", status.name()), ("home", &home), ("away", &away)];
+    let correction = [("status", status.name()), ("home", &home), ("away", &away), ("advanced", advanced)];
     let fields: Vec<(&str, &str)> =
         correction.into_iter().chain([("seen", seen.as_str()), ("mark", &mark), ("reason", "a late goal")]).collect();
     let answer = post(app, &path, &fields, &[]).await;
@@ -870,11 +938,13 @@ async fn preview_matches_effect_of_correction() {
             users.push(app.app.accounts.make_without_phone().await.expect("a user"));
         }
         // Small numbers of goals make some forecasts exact.
-        let predictions = vec(((0..4_i64, 0..4_i64), any::<bool>(), 0..=100_i64), users.len());
+        let side = || prop::sample::select(&[None, Some(Side::Home), Some(Side::Away)][..]);
+        let predictions =
+            vec(((0..4_i64, 0..4_i64), any::<bool>(), 0..=100_i64, side(), any::<bool>()), users.len());
         let result = prop_oneof![
-            6 => (Just(Status::Finished), (0..4_i32, 0..4_i32).prop_map(Some)),
-            1 => (Just(Status::Abandoned), Just(None)),
-            1 => (Just(Status::Live), (0..2_i32, 0..2_i32).prop_map(Some)),
+            6 => (Just(Status::Finished), (0..4_i32, 0..4_i32).prop_map(Some), side()),
+            1 => (Just(Status::Abandoned), Just(None), Just(None)),
+            1 => (Just(Status::Live), (0..2_i32, 0..2_i32).prop_map(Some), Just(None)),
         ];
         // A match usually has started when it has a result. Otherwise the result counts predictions until it is
         // recorded.
@@ -884,24 +954,26 @@ async fn preview_matches_effect_of_correction() {
         let corrected = std::cell::Cell::new(0);
         let one = async |predictions: Vec<Prediction>, results: Vec<Outcome>, spender: UserId, has_begun: bool| {
             let fixtures = app.fixtures();
-            let event = far(&fixtures).put().await;
-            for (&user, &(goals, with_score, confidence)) in users.iter().zip(&predictions) {
-                let forecast = forecast(goals, with_score, confidence);
+            let rules = json!({"rule_sets": [{"slug": "mixed", "name": "Mixed", "margin": {"within": 1, "points": 24}, "joker": 100}]});
+            let entry = far(&fixtures).with(json!({"knockout": true, "multiplier": 1.5, "rule_set": "mixed"})).json();
+            let event = fixtures.import_with(rules, &[entry]).await[0];
+            for (&user, &(goals, with_score, confidence, advances, joker)) in users.iter().zip(&predictions) {
+                let forecast = forecast(goals, with_score, confidence).with_advances(advances).with_joker(joker);
                 app.app.predictions.save(user, MatchId(event), forecast).await.expect("saved");
             }
             if has_begun {
                 begin(app, event).await;
             }
-            for (status, scores) in results {
-                let wanted = Correction::new(status, scores, None).expect("possible");
+            for (status, scores, advanced) in results {
+                let wanted = Correction::new(status, scores, advanced).expect("possible");
                 let preview = app.app.console.preview(MatchId(event), wanted).await.expect("read").expect("a match");
                 let found = app.app.console.find_match(MatchId(event)).await.expect("read").expect("a match");
-                if (found.row.status, found.row.scores()) == (status, scores) {
+                if (found.row.status, found.row.scores(), found.row.advanced()) == (status, scores, advanced) {
                     continue;
                 }
                 corrected.set(corrected.get() + 1);
                 let before = standing(app, &users).await;
-                correct(app, event, status, scores).await;
+                correct(app, event, (status, scores, advanced)).await;
                 assert_preview(&preview, &users, &before, &standing(app, &users).await)?;
                 // A user spends all coins, which then cannot be taken back.
                 let balance = standing(app, &[spender]).await[0].3;

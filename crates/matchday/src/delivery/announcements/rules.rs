@@ -146,7 +146,7 @@ pub fn round_completed(fact: &RoundFact) -> Announcement {
     let result = match (names.as_slice(), points) {
         ([only], Some(points)) => format!("{only} won it with {points} points"),
         ([_, _, ..], Some(points)) => format!("{} won it with {points} points each", names.join(", ")),
-        _ => "nobody predicted its matches".to_owned(),
+        _ => "no user predicted its matches".to_owned(),
     };
     let text = format!("Round {round} of {tournament} is complete: {result}");
     Announcement { kind: Kind::RoundCompleted, text }
@@ -260,7 +260,7 @@ mod tests {
         let text = |names: &[&str]| round_completed(&fact(names)).text;
         assert_eq!(text(&["ada"]), "Round 4 of Cup is complete: ada won it with 90 points");
         assert_eq!(text(&["ada", "bo"]), "Round 4 of Cup is complete: ada, bo won it with 90 points each");
-        assert_eq!(text(&[]), "Round 4 of Cup is complete: nobody predicted its matches");
+        assert_eq!(text(&[]), "Round 4 of Cup is complete: no user predicted its matches");
     }
 
     proptest! {

@@ -169,7 +169,7 @@ pub(crate) struct StreamRound {
     round: i16,
     /// Users with the most points, at most ten.
     winners: Vec<Winner>,
-    /// Points of the winners in this round; null if nobody predicted a match of it.
+    /// Points of the winners in this round; null if no user predicted a match of it.
     #[schema(required, example = 118)]
     points: Option<i32>,
 }

@@ -690,7 +690,7 @@ impl LeaderboardCache {
     fn seconds_left(&self, scope: Scope, longer: time::Duration) -> i64 {
         // At least a day, because processes with a slow clock still request the leaderboard of a month that has ended.
         let left = match scope {
-            // A tournament has many rounds, and nobody looks at most of them again.
+            // A tournament has many rounds, and most of them are not requested again.
             Scope::Round { .. } => Some(RETENTION),
             _ => scope.ends().map(|end| (end - self.inner.clock.now() + RETENTION).max(time::Duration::DAY)),
         };

@@ -11,6 +11,8 @@ mod retention;
 pub mod room_leaderboards;
 pub mod rounds;
 pub mod rules;
+#[cfg(test)]
+mod season_tests;
 pub mod service;
 pub mod settings;
 mod store;

@@ -31,7 +31,7 @@ pub struct RoundFact {
     /// Name of the tournament.
     pub tournament: String,
     pub round: i16,
-    /// Users with the most points, in the order of the leaderboard; empty if nobody predicted a match of the round.
+    /// Users with the most points, in the order of the leaderboard; empty if no user predicted a match of the round.
     pub winners: Vec<Winner>,
     /// Points of the winners in this round.
     pub points: Option<i32>,
@@ -84,10 +84,10 @@ impl Rounds {
         if !state.is_complete() {
             return Ok(());
         }
-        // No user has this id, so nobody is left out as blocked.
-        let (table, nobody) = (Table::OfRound(tournament_id, round), UserId(0));
+        // No user has this id, so no winner is left out as blocked.
+        let (table, viewer) = (Table::OfRound(tournament_id, round), UserId(0));
         let most = i64::try_from(MOST_WINNERS).unwrap_or(i64::MAX);
-        let board = self.leaderboards.global(table, nobody, most).await.map_err(Failure::retry)?;
+        let board = self.leaderboards.global(table, viewer, most).await.map_err(Failure::retry)?;
         let named: Vec<&Entry> = winners(&board.top).collect();
         let winner =
             |entry: &&Entry| Winner { id: entry.user_id, username: entry.username.clone(), name: entry.name.clone() };

@@ -7,6 +7,7 @@ pub(super) mod matches;
 pub(super) mod overview;
 pub(super) mod queues;
 pub(super) mod reports;
+pub(super) mod rule_sets;
 pub(super) mod sms;
 pub(super) mod users;
 
@@ -26,9 +27,10 @@ const POLICY: HeaderValue = HeaderValue::from_static(
 );
 
 /// Sections of the console.
-const SECTIONS: [(&str, &str); 9] = [
+const SECTIONS: [(&str, &str); 10] = [
     ("/console", "Overview"),
     ("/console/matches", "Matches"),
+    ("/console/rule-sets", "Rule sets"),
     ("/console/users", "Users"),
     ("/console/reports", "Reports"),
     ("/console/held", "Held messages"),

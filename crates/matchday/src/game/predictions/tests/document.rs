@@ -1,6 +1,6 @@
 //! Checks that the tables in `docs/points.md` match the code.
 
-use scoring::{Confidence, Forecast, Hit, Outcome, Pick, Preview, RuleSet, Score, Terms};
+use scoring::{Confidence, Forecast, Hit, Margin, Multiplier, Outcome, Pick, Preview, RuleSet, Score, Terms};
 
 use crate::testing::{number_in, table_in};
 
@@ -60,6 +60,69 @@ fn document_examples_earn_the_listed_points() {
         // The sum in the last cell has the same value.
         let sum = row[4].split(':').next().expect("a sum").replace("\u{2212} ", "-").replace("+ ", "");
         assert_eq!(points, Some(sum.split_whitespace().map(number).sum()), "{row:?}");
+    }
+}
+
+/// Reads a prediction like `home, 2–1` with a confidence.
+fn predicted(text: &str, percent: &str) -> Forecast {
+    let (pick, score) = text.split_once(", ").map_or((text, None), |(pick, score)| (pick, Some(score)));
+    let score = score.map(goals).and_then(|(home, away)| Score::new(home.into(), away.into()));
+    let forecast = Forecast::new(pick.parse().expect("a pick"), score, confidence(number(percent)));
+    forecast.expect("no contradiction")
+}
+
+#[test]
+fn document_examples_of_knockout_matches_are_right() {
+    let terms = Terms { is_knockout: true, ..TERMS };
+    let rows = table("Knockout matches");
+    assert_eq!(rows.len(), 4);
+    for row in rows {
+        let ((home, away), side) = (goals(&row[3]), |text: &str| text.parse().ok());
+        let forecast = predicted(&row[0], &row[1]).with_advances(side(&row[2]));
+        let points = forecast.points(&terms, Outcome::Result { home, away, advanced: side(&row[4]) });
+        assert_eq!(points, Some(number(&row[5])), "{row:?}");
+    }
+}
+
+#[test]
+fn document_examples_of_multipliers_and_jokers_are_right() {
+    let rows = table("Multipliers and jokers");
+    assert_eq!(rows.len(), 6);
+    for row in rows {
+        let (home, away) = goals(&row[2]);
+        let terms = Terms { multiplier: row[3].parse().expect("a multiplier"), ..TERMS };
+        let forecast = predicted(&row[0], &row[1]).with_joker(row[4] == "yes");
+        assert_eq!(forecast.points(&terms, Outcome::result(home, away)), Some(number(&row[5])), "{row:?}");
+    }
+    assert_eq!(TERMS.multiplier, Multiplier::One);
+}
+
+#[test]
+fn document_lists_values_of_default_rule_set() {
+    let RuleSet { outcome, difference, exact, margin, stake, advances } = RuleSet::DEFAULT;
+    let values =
+        [("outcome", outcome), ("difference", difference), ("exact", exact), ("stake", stake), ("advances", advances)];
+    let documented: Vec<(String, String)> =
+        table("Rule sets").iter().map(|row| (row[0].replace('`', ""), row[2].clone())).collect();
+    let mut expected: Vec<(String, String)> =
+        values.iter().map(|(name, value)| ((*name).to_owned(), value.to_string())).collect();
+    expected.extend(
+        [("joker", "0"), ("margin", "none"), ("multiplier", "none")].map(|(a, b)| (a.to_owned(), b.to_owned())),
+    );
+    assert_eq!(documented, expected);
+    assert_eq!(margin, None);
+}
+
+#[test]
+fn document_examples_of_margin_are_right() {
+    let margin = Some(Margin { within: 5, points: 25 });
+    let terms = Terms { rules: RuleSet { margin, stake: 10, ..RuleSet::DEFAULT }, ..TERMS };
+    let rows = table_in("points.md", "### Write your own");
+    assert_eq!(rows.len(), 6);
+    for row in rows {
+        let (home, away) = goals(&row[2]);
+        let points = predicted(&row[0], &row[1]).points(&terms, Outcome::result(home, away));
+        assert_eq!(points, Some(number(&row[3])), "{row:?}");
     }
 }
 
