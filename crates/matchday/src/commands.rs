@@ -195,7 +195,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
             Command::Fixtures(FixturesCommand::Import { file, dry_run, no_wait, by }) => {
                 import(config, &file, dry_run, !no_wait, &by.operator()).await
             }
-            Command::Feeds(command) => feeds::feeds(config, command).await,
+            Command::Feeds(command) => Box::pin(feeds::feeds(config, command)).await,
             Command::Users(command) => restrict(config, command).await,
             Command::Reports(command) => reports::reports(config, command).await,
             Command::Memberships(command) => memberships(config, command).await,

@@ -312,7 +312,7 @@ async fn removals_keep_up_with_fast_homeserver() {
             assert!(began.elapsed() < PATIENCE, "{} of {} removed", redacted.lock().expect("redactions").len(), bad.len());
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        let redacted = redacted.lock().expect("redactions");
+        let redacted = redacted.lock().expect("redactions").clone();
         let times: Vec<Duration> = bad.iter().map(|(event, &sent_at)| redacted[event] - sent_at).collect();
         let [median, p99, longest] = spread(times);
         report(&format!(

@@ -131,6 +131,8 @@ pub struct ReportView {
     pub restrictions: Vec<(String, String, String, OffsetDateTime)>,
     /// Number of other open reports of the same message.
     pub same_message: i64,
+    /// Whether the message was removed.
+    pub is_removed: bool,
 }
 
 /// Data for the page of a match.
@@ -254,11 +256,11 @@ impl Console {
         let rule_sets = rule_sets::store::all(&mut *tx).await?;
         let count =
             |id| uses.iter().find(|(used, ..)| *used == id).map_or((0, 0), |&(_, matches, open)| (matches, open));
-        let used = |rule_set: StoredRuleSet| {
+        let with_count = |rule_set: StoredRuleSet| {
             let (matches, open) = count(rule_set.id);
             RuleSetUse { rule_set, matches, open }
         };
-        Ok(rule_sets.into_iter().map(used).collect())
+        Ok(rule_sets.into_iter().map(with_count).collect())
     }
 
     /// Returns a rule set with all tournaments, and its effect on one of them. The effect is missing if it takes too long
@@ -439,6 +441,7 @@ impl Console {
             about: about.into_iter().filter(|report| report.id != id).collect(),
             restrictions,
             same_message: open - i64::from(row.closed_at.is_none()),
+            is_removed: reports::is_removed(&mut tx, row.room_id.as_deref(), &row.event_id).await?,
             row,
         }))
     }

@@ -511,6 +511,7 @@ async fn reported_message_is_removed() {
         let on = format!("/console/reports/{id}");
         let removed = send(app, &on, &format!("{on}/remove"), &[("reason", "Insults")]).await;
         assert_eq!(removed, format!("{on}?notice=removed"));
+        assert!(page(app, &on).await.contains("value=\"message_removed\" selected"), "the likely resolution");
         let (homeserver, matrix_room) = (app.app.chat.homeserver().expect("a homeserver"), room.as_str());
         let is_redacted = async |event: &String| {
             let (room, event) = (matrix_room.try_into().expect("an id"), event.as_str().try_into().expect("an id"));

@@ -73,7 +73,7 @@ struct RemovedItem {
 /// Also works in encrypted rooms. Removing a removed message changes nothing.
 #[utoipa::path(delete, path = "/api/auth/chat-rooms/{room}/messages/{event_id}", tag = "Chat rooms", security(("token" = [])),
     params(RoomPath, ("event_id" = String, Path, description = "The homeserver's id of the message, percent-encoded", example = "$Rqnc-F-dvnEYJTyHq_iKxU2bZ1CI92-kuZq3a5lr5Zg")),
-    request_body = RemovalWish,
+    request_body = Option<RemovalWish>,
     responses(
         (status = 200, body = MessageRemoved),
         (status = 403, description = "The caller neither sent the message nor moderates the room (`not_a_moderator`), or may not read the room", body = ErrorBody),

@@ -67,7 +67,7 @@ pub fn check_forecast(forecast: Forecast, conditions: &Conditions) -> Option<Bro
 
 /// Applies a new prediction to the matches of a tournament in which a user plays a joker. Returns false, and changes
 /// nothing, if no joker is left for it.
-pub fn play_joker(played: &mut HashSet<MatchId>, event: MatchId, forecast: Forecast, jokers: i32) -> bool {
+pub(super) fn play_joker(played: &mut HashSet<MatchId>, event: MatchId, forecast: Forecast, jokers: i32) -> bool {
     if !forecast.joker() {
         played.remove(&event);
         return true;

@@ -26,14 +26,14 @@ type Standings = BTreeMap<usize, (i32, i32, i32, i32)>;
 struct Season {
     /// The schedule, then results and corrections, each as a whole document.
     documents: Vec<Value>,
-    predictions: Vec<Prediction>,
+    predictions: Vec<Submission>,
     tables: Tables,
     /// Fans with the most points of each complete round.
     winners: BTreeMap<i16, Vec<usize>>,
 }
 
 #[derive(Deserialize)]
-struct Prediction {
+struct Submission {
     fan: usize,
     key: String,
     prediction: String,
@@ -55,7 +55,7 @@ struct Tables {
     rounds: BTreeMap<i16, Standings>,
 }
 
-impl Prediction {
+impl Submission {
     fn forecast(&self) -> Forecast {
         let score = self.score_prediction.as_ref().map(|score| Goals::new(score.home, score.away).expect("a score"));
         let confidence = Confidence::new(self.confidence).expect("a confidence");

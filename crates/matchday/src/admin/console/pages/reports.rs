@@ -357,6 +357,7 @@ fn resolve(viewer: &Identity, found: &ReportView) -> Markup {
     let likely = match sender {
         Some(sender) if sender.banned_at.is_some() => Resolution::SenderBanned,
         Some(sender) if sender.muted_at.is_some() => Resolution::SenderMuted,
+        _ if found.is_removed => Resolution::MessageRemoved,
         _ => Resolution::NoViolation,
     };
     let same = found.same_message;

@@ -175,6 +175,22 @@ pub(in crate::admin::console) async fn count_open_of_message(
     .await
 }
 
+/// Whether a message of a room was removed.
+pub(in crate::admin::console) async fn is_removed(
+    connection: &mut PgConnection,
+    room: Option<&str>,
+    event: &str,
+) -> sqlx::Result<bool> {
+    sqlx::query_scalar!(
+        r#"select exists (select 1 from removals m join rooms r on r.id = m.room_id
+                          where r.matrix_id = $1 and m.event_id = $2) as "is_removed!""#,
+        room,
+        event,
+    )
+    .fetch_one(connection)
+    .await
+}
+
 /// Returns the accounts of the senders who have one on this server, by Matrix id. Separate queries, because a name and
 /// the account that it belongs to may be on different nodes.
 pub(in crate::admin::console) async fn senders(

@@ -27,7 +27,7 @@ async fn joker_matches(fixtures: &TestFixtures<'_>, number: usize, jokers: i32) 
     fixtures.import_with(with_jokers(fixtures, jokers), &entries).await
 }
 
-fn body(event: i64, more: Value) -> Value {
+fn body(event: i64, more: &Value) -> Value {
     let mut body = json!({"event_id": event, "prediction": "home"});
     body.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
     body
@@ -41,13 +41,13 @@ async fn knockout_prediction_names_team_that_advances() {
         let event = knockout().put().await;
         let group = fixtures.a_match("group").starting_in(FAR).put().await;
         let user = app.user().await;
-        let saved = predict(&user, body(event, json!({"prediction": "draw", "advances": "away"}))).await.expect(201);
+        let saved = predict(&user, body(event, &json!({"prediction": "draw", "advances": "away"}))).await.expect(201);
         assert_eq!((&saved["data"]["advances"], &saved["data"]["joker"]), (&json!("away"), &json!(false)));
         assert_eq!(list(&user, event, "").await["data"][0]["advances"], "away");
         for value in [json!("draw"), json!(1), json!(true)] {
-            assert_eq!(predict(&user, body(event, json!({"advances": value}))).await.invalid_fields(), ["advances"]);
+            assert_eq!(predict(&user, body(event, &json!({"advances": value}))).await.invalid_fields(), ["advances"]);
         }
-        assert_eq!(predict(&user, body(group, json!({"advances": "home"}))).await.invalid_fields(), ["advances"]);
+        assert_eq!(predict(&user, body(group, &json!({"advances": "home"}))).await.invalid_fields(), ["advances"]);
         let earned = async || user.get("/api/auth/predictions").await.expect(200)["data"][0]["points_earned"].clone();
         for (advanced, points) in [(json!(null), 40), (json!("home"), 40), (json!("away"), 60)] {
             let over = knockout().at("finished", 1, 1);
@@ -67,13 +67,13 @@ async fn sport_without_draws_limits_predictions() {
         let event = fixtures.import_with(sport, &[entry]).await[0];
         let user = app.user().await;
         let score = |home, away| json!({"score_prediction": {"home": home, "away": away}});
-        let refused = async |more: Value| predict(&user, body(event, more)).await.invalid_fields();
+        let refused = async |more: Value| predict(&user, body(event, &more)).await.invalid_fields();
         assert_eq!(refused(json!({"prediction": "draw"})).await, ["prediction"]);
         assert_eq!(refused(score(121, 0)).await, ["score_prediction"]);
         assert_eq!(refused(score(1_000, 0)).await, ["score_prediction"]);
         assert_eq!(refused(json!({"advances": "away"})).await, ["advances"]);
         assert_eq!(counts(app, event).await, (0, 0), "refused predictions are not stored");
-        predict(&user, body(event, json!({"advances": "home"}))).await.expect(201);
+        predict(&user, body(event, &json!({"advances": "home"}))).await.expect(201);
         assert_eq!(refused(score(121, 0)).await, ["score_prediction"], "a replacement");
         let path = format!("/api/auth/events/{event}/points-preview?prediction=home");
         assert_eq!(user.get(&format!("{path}&home=121&away=0")).await.invalid_fields(), ["home"]);
@@ -90,7 +90,7 @@ async fn jokers_run_out_and_return() {
         let fixtures = app.fixtures();
         let events = joker_matches(&fixtures, 3, 1).await;
         let user = app.user().await;
-        let play = async |at: usize, joker: bool| predict(&user, body(events[at], json!({"joker": joker}))).await;
+        let play = async |at: usize, joker: bool| predict(&user, body(events[at], &json!({"joker": joker}))).await;
         assert_eq!(play(0, true).await.expect(201)["data"]["joker"], true);
         play(1, false).await.expect(201);
         assert_eq!(play(1, true).await.expect(409)["code"], "no_joker_left");
@@ -105,7 +105,7 @@ async fn jokers_run_out_and_return() {
         play(2, true).await.expect(201);
         let bare = app.fixtures();
         let event = far(&bare).put().await;
-        assert_eq!(predict(&user, body(event, json!({"joker": true}))).await.invalid_fields(), ["joker"]);
+        assert_eq!(predict(&user, body(event, &json!({"joker": true}))).await.invalid_fields(), ["joker"]);
     })
     .await;
 }
