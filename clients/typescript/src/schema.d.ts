@@ -6129,9 +6129,9 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody: {
+        requestBody?: {
             content: {
-                "application/json": components["schemas"]["MessageRemoval"];
+                "application/json": components["schemas"]["MessageRemoval"] | null;
             };
         };
         responses: {
