@@ -170,6 +170,7 @@ pub const OTHERS: &[(&str, &str)] = &[
     ("coin_entries", "debit and credit of each row of coin_transactions"),
     ("outbox", "messages that are about to be published"),
     ("leases", "processes"),
+    ("rule_sets", "catalogue"),
     ("sports", "catalogue"),
     ("tournaments", "catalogue"),
     ("teams", "catalogue"),
