@@ -253,7 +253,7 @@ impl Console {
     pub async fn rule_sets(&self) -> sqlx::Result<Vec<RuleSetUse>> {
         let mut tx = self.begin_read().await?;
         let uses = store::rule_set_uses(&mut tx).await?;
-        let rule_sets = rule_sets::store::all(&mut *tx).await?;
+        let rule_sets = rule_sets::service::all(&mut *tx).await?;
         let count =
             |id| uses.iter().find(|(used, ..)| *used == id).map_or((0, 0), |&(_, matches, open)| (matches, open));
         let with_count = |rule_set: StoredRuleSet| {
@@ -271,7 +271,7 @@ impl Console {
         tournament: Option<TournamentId>,
     ) -> sqlx::Result<Option<(RuleSetView, Vec<TournamentRow>)>> {
         let mut tx = self.begin_read().await?;
-        let rule_set = rule_sets::store::all(&mut *tx).await?.into_iter().find(|rule_set| rule_set.id == id);
+        let rule_set = rule_sets::service::all(&mut *tx).await?.into_iter().find(|rule_set| rule_set.id == id);
         let tournaments = store::tournaments(&mut tx).await?;
         drop(tx);
         let Some(rule_set) = rule_set else { return Ok(None) };

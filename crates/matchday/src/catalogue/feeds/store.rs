@@ -12,10 +12,10 @@ use super::{
 };
 use crate::catalogue::{
     matches::{
+        columns::read_side,
         rules::{Details, Status},
-        store::read_side,
     },
-    rule_sets::store::read_multiplier,
+    rule_sets::columns::read_multiplier,
 };
 
 /// Stored state of a feed.

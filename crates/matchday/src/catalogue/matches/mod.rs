@@ -1,6 +1,7 @@
 //! Read access to matches, tournaments and sports. Lists are the same for all users and served from a page cache. The
 //! [`fixtures`](crate::catalogue::fixtures) module writes the data.
 
+pub mod columns;
 pub mod facts;
 pub mod gates;
 mod handlers;
@@ -8,7 +9,7 @@ pub mod partitions;
 pub mod results;
 pub mod rules;
 pub mod service;
-pub mod store;
+mod store;
 #[cfg(test)]
 mod tests;
 

@@ -9,11 +9,12 @@ use web::{
 };
 
 use super::{
+    columns::read_side,
     results::NewResult,
     rules::{self, Details, PublicStatus, Run, Status},
     service::{MatchFilter, Sport, Tournament},
 };
-use crate::catalogue::rule_sets::store::read_multiplier;
+use crate::catalogue::rule_sets::columns::read_multiplier;
 
 /// A match with the details of its tournament and teams that lists show.
 #[derive(Clone, Debug)]
@@ -95,11 +96,6 @@ impl TryFrom<Row> for Match {
             chat_room_id: row.chat_room_id,
         })
     }
-}
-
-/// Reads the stored name of a team's side.
-pub fn read_side(name: Option<&str>) -> sqlx::Result<Option<Side>> {
-    name.map(|name| name.parse().map_err(|error: scoring::UnknownSide| sqlx::Error::Decode(error.into()))).transpose()
 }
 
 /// Begins a transaction in which a page and its total count are consistent. `list.sql` is planned for its parameters

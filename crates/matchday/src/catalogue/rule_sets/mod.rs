@@ -1,10 +1,11 @@
 //! Rule sets: the values by which points are computed. A fixture document creates them, and they never change. A match
 //! keeps the rule set that it was created with.
 
+pub mod columns;
 mod handlers;
 pub mod rules;
 pub mod service;
-pub mod store;
+mod store;
 #[cfg(test)]
 mod tests;
 

@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use scoring::{Margin, Multiplier, RuleSet};
+use scoring::Multiplier;
 use sqlx::{PgConnection, PgExecutor};
 use time::OffsetDateTime;
 use web::ids::RuleSetId;
 
-use super::rules::{NewRuleSet, StoredRuleSet, Values};
+use super::{
+    columns::{read_multiplier, read_rules},
+    rules::{NewRuleSet, StoredRuleSet, Values},
+};
 
 struct Row {
     id: RuleSetId,
@@ -44,19 +47,6 @@ impl TryFrom<Row> for StoredRuleSet {
     }
 }
 
-/// Reads the points of a rule set: outcome, difference, exact, stake and advances, then the margin as (within, points).
-pub fn read_rules(values: [i32; 5], margin: Option<(i32, i32)>) -> sqlx::Result<RuleSet> {
-    let [outcome, difference, exact, stake, advances] = values;
-    let margin = margin.map(|(within, points)| Margin { within, points });
-    let rules = RuleSet { outcome, difference, exact, margin, stake, advances };
-    if rules.is_valid() { Ok(rules) } else { Err(sqlx::Error::Decode("a stored rule set is invalid".into())) }
-}
-
-/// Reads a stored multiplier.
-pub fn read_multiplier(halves: i16) -> sqlx::Result<Multiplier> {
-    Multiplier::of_halves(halves).ok_or_else(|| sqlx::Error::Decode("a stored multiplier is invalid".into()))
-}
-
 fn read_multipliers(stored: serde_json::Value) -> sqlx::Result<BTreeMap<String, Multiplier>> {
     let halves: BTreeMap<String, i16> =
         serde_json::from_value(stored).map_err(|error| sqlx::Error::Decode(error.into()))?;
@@ -77,7 +67,7 @@ pub(super) async fn find(executor: impl PgExecutor<'_>, id: RuleSetId) -> sqlx::
 }
 
 /// Returns all rule sets, oldest first. There are few: they are written by hand.
-pub async fn all(executor: impl PgExecutor<'_>) -> sqlx::Result<Vec<StoredRuleSet>> {
+pub(super) async fn all(executor: impl PgExecutor<'_>) -> sqlx::Result<Vec<StoredRuleSet>> {
     let rows = sqlx::query_as!(
         Row,
         r#"select id as "id: RuleSetId", slug, name, outcome, difference, exact, margin_within, margin_points, stake,
@@ -90,7 +80,11 @@ pub async fn all(executor: impl PgExecutor<'_>) -> sqlx::Result<Vec<StoredRuleSe
 }
 
 /// Stores a rule set.
-pub async fn insert(connection: &mut PgConnection, new: &NewRuleSet, now: OffsetDateTime) -> sqlx::Result<RuleSetId> {
+pub(super) async fn insert(
+    connection: &mut PgConnection,
+    new: &NewRuleSet,
+    now: OffsetDateTime,
+) -> sqlx::Result<RuleSetId> {
     let Values { rules, multipliers, jokers } = &new.values;
     let halves: BTreeMap<&str, i16> =
         multipliers.iter().map(|(stage, multiplier)| (stage.as_str(), multiplier.halves())).collect();

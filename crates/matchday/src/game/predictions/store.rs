@@ -18,11 +18,11 @@ use super::{
 use crate::{
     catalogue::{
         matches::{
+            columns::read_side,
             gates,
             rules::{Status, UnknownStatus},
-            store::read_side,
         },
-        rule_sets::store::{read_multiplier, read_rules},
+        rule_sets::columns::{read_multiplier, read_rules},
     },
     identity::idempotency::KeyedRequest,
 };
