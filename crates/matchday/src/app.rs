@@ -60,6 +60,7 @@ use crate::{
     demo::service::Demo,
     game::{
         coins::{payouts::Payouts, service::Coins},
+        leagues::{service::Leagues, work::LeagueWork},
         predictions::service::Predictions,
         scores::{
             leaderboard::Leaderboards, leaderboard_cache::LeaderboardCache, room_leaderboards::RoomLeaderboards,
@@ -124,6 +125,8 @@ pub struct Services {
     pub leaderboard_cache: LeaderboardCache,
     pub leaderboards: Leaderboards,
     pub rounds: Rounds,
+    pub leagues: Leagues,
+    pub league_work: LeagueWork,
     pub live: Live,
     pub announcements: Announcements,
     pub webhooks: Webhooks,
@@ -256,6 +259,8 @@ impl App {
             &config.stream,
         );
         let rounds = Rounds { db: core.db.clone(), streams: streams.clone(), leaderboards: leaderboards.clone() };
+        let leagues = Leagues::new(&core, &config.codes.keys, &config.leagues);
+        let league_work = LeagueWork { leagues: leagues.clone(), rooms: rooms.clone() };
         let announcements = Announcements {
             db: core.db.clone(),
             streams: streams.clone(),
@@ -326,6 +331,8 @@ impl App {
             leaderboard_cache,
             leaderboards,
             rounds,
+            leagues,
+            league_work,
             live,
             announcements,
         })))
@@ -438,6 +445,7 @@ services! {
     matches: Arc<Matches>,
     idempotency: Idempotency,
     leaderboards: Leaderboards,
+    leagues: Leagues,
     account_deletion: AccountDeletion,
     live: Live,
     login: Login,

@@ -18,7 +18,7 @@ use crate::{
     catalogue::feeds,
     chat::{self, filters, moderation, removals, reports, rooms, view},
     delivery::{live, notifications, webhooks},
-    game::{coins, predictions, scores},
+    game::{coins, leagues, predictions, scores},
     identity::{accounts, codes, sessions, sms},
 };
 
@@ -63,6 +63,7 @@ sections! {
     sessions: sessions::settings::Settings,
     predictions: predictions::settings::Settings,
     scores: scores::settings::Settings,
+    leagues: leagues::settings::Settings,
     coins: coins::settings::Settings,
     stream: live::settings::Settings,
     feeds: feeds::settings::Settings,
@@ -152,6 +153,7 @@ impl Config {
             self.sessions.conditions(),
             self.predictions.conditions(),
             self.scores.conditions(),
+            self.leagues.conditions(),
             self.coins.conditions(),
             self.feeds.conditions(),
             self.webhooks.conditions(),

@@ -44,7 +44,7 @@ use crate::{
         notifications,
     },
     demo,
-    game::{coins, predictions, profile, scores},
+    game::{coins, leagues, predictions, profile, scores},
     identity::{
         account_deletion, codes,
         idempotency::{self, IdempotencyLayer},
@@ -72,6 +72,7 @@ use crate::{
         (name = "Chat rooms", description = "Rooms of matches, and rooms created by fans"),
         (name = "Safety", description = "Blocking users and reporting messages"),
         (name = "Events", description = "Matches, tournaments and sports"),
+        (name = "Leagues", description = "Groups of users with an invite code and their own table"),
         (name = "Teams", description = "Teams, and the caller's favourite teams"),
         (name = "Predictions", description = "Predictions of matches, their points, and leaderboards"),
         (name = "Live", description = "Live stream of scores, predictions and ranks"),
@@ -101,6 +102,7 @@ fn features() -> OpenApiRouter<App> {
         .merge(teams::routes())
         .merge(predictions::routes())
         .merge(scores::routes())
+        .merge(leagues::routes())
         .merge(coins::routes())
         .merge(rooms::routes())
         .merge(moderation::routes())
@@ -227,7 +229,7 @@ fn cors(origins: &[String]) -> CorsLayer {
     let request_id = HeaderName::from_static("x-request-id");
     CorsLayer::new()
         .allow_origin(allowed)
-        .allow_methods([Method::GET, Method::POST, Method::PUT, Method::DELETE])
+        .allow_methods([Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE])
         .allow_headers([
             header::AUTHORIZATION,
             header::CONTENT_TYPE,

@@ -26,7 +26,7 @@ use crate::{
     },
     chat::{accounts::work::ChatWork, messages::IGNORED, removals::service::Removals, reports, rooms::service::Rooms},
     delivery::{announcements::service::Announcements, live::tallies::TallyPublisher, webhooks::service::Webhooks},
-    game::scores::rounds::Rounds,
+    game::{leagues::work::LeagueWork, scores::rounds::Rounds},
     identity::{account_deletion, accounts::restrictions, sessions},
 };
 
@@ -104,6 +104,8 @@ pub fn queues(app: &App) {
     consume(app, Removals::work(), &app.removals, |removals, work| async move { removals.perform(work).await });
     consume(app, app.scores.work(), &app.scores, |scores, work| async move { scores.perform(work).await });
     consume(app, Rounds::work(), &app.rounds, |rounds, fact| async move { rounds.perform(fact).await });
+    consume(app, LeagueWork::rooms(), &app.league_work, |work, job| async move { work.perform(job).await });
+    consume(app, LeagueWork::deletions(), &app.league_work, |work, fact| async move { work.forget(fact).await });
     for spec in Announcements::specs() {
         consume(app, spec, &app.announcements, |announcements, fact| async move { announcements.pass_on(fact).await });
     }
@@ -475,6 +477,11 @@ async fn plan_rooms(app: &App) {
         Ok(0) => {}
         Ok(rooms) => tracing::warn!(rooms, "lost room creations planned again"),
         Err(error) => tracing::warn!(%error, "lost room creations not checked"),
+    }
+    match app.league_work.plan_missing().await {
+        Ok(0) => {}
+        Ok(rooms) => tracing::warn!(rooms, "rooms of leagues planned again"),
+        Err(error) => tracing::warn!(%error, "rooms of leagues not checked"),
     }
 }
 

@@ -34,8 +34,9 @@ pub fn complete(mut api: OpenApi) -> OpenApi {
             let reference = Ref::new(format!("#/components/parameters/{IDEMPOTENCY_KEY}"));
             post.parameters.get_or_insert_default().push(RefOr::Ref(reference));
         }
-        let operations =
-            [&mut item.get, &mut item.post, &mut item.put, &mut item.delete].into_iter().filter_map(Option::as_mut);
+        let operations = [&mut item.get, &mut item.post, &mut item.put, &mut item.patch, &mut item.delete]
+            .into_iter()
+            .filter_map(Option::as_mut);
         for operation in operations {
             // A summary is the first sentence of a doc comment, but is displayed as a heading.
             operation.summary = operation.summary.take().map(|summary| summary.trim_end_matches('.').to_owned());

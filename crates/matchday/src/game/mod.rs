@@ -1,6 +1,7 @@
-//! Predictions, points, leaderboards and coins.
+//! Predictions, points, leaderboards, leagues and coins.
 
 pub mod coins;
+pub mod leagues;
 pub mod predictions;
 pub mod profile;
 pub mod scores;

@@ -384,6 +384,16 @@ fn openapi_lists_every_operation_and_its_errors() {
     GET /api/auth/events/{event}/points-preview preview_points 200 401 403 404 422 429 500 503
     GET /api/auth/events/{event}/predictions list_event_predictions 200 401 403 404 422 429 500 503
     GET /api/auth/leaderboards get_leaderboard 200 401 403 422 429 500 503
+    GET /api/auth/leagues list_leagues 200 401 403 422 429 500 503
+    POST /api/auth/leagues create_league 201 400 401 403 409 413 422 429 500 503
+    POST /api/auth/leagues/join join_league 200 400 401 403 404 409 413 422 429 500 503
+    GET /api/auth/leagues/{league} get_league 200 401 403 404 429 500 503
+    PATCH /api/auth/leagues/{league} change_league 200 400 401 403 404 413 422 429 500 503
+    POST /api/auth/leagues/{league}/code rotate_code 200 401 403 404 409 422 429 500 503
+    POST /api/auth/leagues/{league}/leave leave_league 200 401 403 404 409 422 429 500 503
+    DELETE /api/auth/leagues/{league}/members/{user} remove_member 200 401 403 404 422 429 500 503
+    POST /api/auth/leagues/{league}/owner hand_over 200 400 401 403 404 409 413 422 429 500 503
+    GET /api/auth/leagues/{league}/table get_league_table 200 401 403 404 422 429 500 503
     POST /api/auth/login log_in 200 400 401 403 413 422 429 500 503
     POST /api/auth/logout log_out 200 401 403 409 422 429 500 503
     POST /api/auth/matrix-credentials get_matrix_credentials 200 401 403 409 422 429 500 503

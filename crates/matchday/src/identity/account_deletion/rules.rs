@@ -159,6 +159,15 @@ pub const TABLES: &[Table] = &[
     Table::of_user("predictions", GAME),
     Table::of_user("prediction_revisions", GAME),
     Table::of_user("user_scores", GAME),
+    Table::of_user(
+        "league_members",
+        Fate::HandledElsewhere("a worker ends the memberships, and passes leagues on to another member"),
+    )
+    .hiding(&["user_id", "request_key"]),
+    Table::of_user("league_removals", Fate::Deleted),
+    Table::of_user("leagues", Fate::HandledElsewhere("a worker passes them on to another member, or deletes them"))
+        .whose("owner_id = $1")
+        .hiding(&["owner_id", "members_version", "code_digest", "code_ciphertext", "code_key", "room_id"]),
     Table::of_user("wallets", LEDGER),
     Table::of_user("coin_transactions", LEDGER).hiding(&["user_id", "request_key", "operator"]),
     Table::of_user("daily_claims", LEDGER),

@@ -98,6 +98,6 @@ fn effect(effect: &RuleSetEffect) -> Markup {
             section.tile { h2 { "Other rank" } p.value { (number(effect.moved)) } p.more { "users" } }
             section.tile { h2 { "All points" } p.value { (number(effect.points.1)) } p.more { (change(effect.points.1 - effect.points.0)) } }
         }
-        (table("Top of the leaderboard under this rule set", &["#Rank", "User", "#Points", "#Now", "#Change"], &rows, effect.top.is_empty(), "The tournament has no results yet."))
+        (table("Top of the leaderboard under this rule set", &["#Rank", "User", "#Points", "#Now", "#Change"], &rows, effect.top.is_empty(), "No prediction of this tournament has points yet."))
     }
 }

@@ -1,0 +1,34 @@
+//! Leagues: named groups of users, joined by an invite code, with their own table. A league adds no work when a match ends:
+//! its table is summed from the scores of its members when it is read.
+
+mod codes;
+mod handlers;
+mod rules;
+pub mod service;
+pub mod settings;
+mod store;
+mod table;
+#[cfg(test)]
+mod tests;
+pub mod work;
+
+use axum::extract::FromRef;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use self::service::Leagues;
+use crate::identity::sessions::Authenticates;
+
+pub(crate) fn routes<S: Authenticates>() -> OpenApiRouter<S>
+where
+    Leagues: FromRef<S>,
+{
+    OpenApiRouter::new()
+        .routes(routes!(handlers::list_leagues, handlers::create_league))
+        .routes(routes!(handlers::join_league))
+        .routes(routes!(handlers::get_league, handlers::change_league))
+        .routes(routes!(handlers::leave_league))
+        .routes(routes!(handlers::remove_member))
+        .routes(routes!(handlers::rotate_code))
+        .routes(routes!(handlers::hand_over))
+        .routes(routes!(handlers::get_league_table))
+}

@@ -1,0 +1,591 @@
+//! Creates, finds and changes leagues.
+
+use std::{sync::Arc, time::Duration};
+
+use platform::{
+    Core,
+    clock::Clock,
+    database,
+    outbox::{self, Message},
+    random::Random,
+    rate_limit::{Decision, Limit, RateLimiter},
+    settings::CodeKey,
+};
+use sqlx::{PgConnection, PgPool};
+use time::OffsetDateTime;
+use tokio::sync::Notify;
+use web::{
+    ClientNetwork,
+    fields::Search,
+    ids::{LeagueId, TournamentId, UserId},
+    paging::Paging,
+};
+
+pub use super::{
+    codes::InviteCode,
+    rules::{CountsFrom, League, LeagueName, Player, Position, TableRow, Visibility},
+};
+use super::{
+    codes::{CodeVault, StoredCode},
+    rules,
+    settings::Settings,
+    store::{self, NewLeague, StoredLeague},
+    table::Tables,
+    work::{ROOM, RoomWork},
+};
+use crate::{
+    game::scores::rounds::MOST_WINNERS,
+    identity::{accounts, idempotency::RequestKey},
+};
+
+/// Rate limit per user for creating leagues.
+const CREATIONS: Limit = Limit { name: "league", burst: 20, every: Duration::from_mins(1) };
+/// Rate limit per user for unknown codes. At one a minute, a user needs sixteen years on average to hit one of 100,000
+/// codes.
+const GUESSES: Limit = Limit { name: "league_guess", burst: 10, every: Duration::from_mins(1) };
+/// Rate limit per network for unknown codes.
+const NETWORK_GUESSES: Limit = Limit { name: "league_guess_network", burst: 100, every: Duration::from_secs(6) };
+
+/// Leagues of users. Cheap to clone.
+#[derive(Clone)]
+pub struct Leagues {
+    pub(super) inner: Arc<Inner>,
+}
+
+pub(super) struct Inner {
+    pub(super) db: PgPool,
+    pub(super) clock: Arc<dyn Clock>,
+    random: Arc<dyn Random>,
+    limits: RateLimiter,
+    leniency: u32,
+    vault: CodeVault,
+    tables: Tables,
+    pub(super) settings: Settings,
+    pub(super) outbox_written: Arc<Notify>,
+}
+
+/// A league as requested by its future owner.
+#[derive(Clone, Debug)]
+pub struct Wish {
+    pub name: LeagueName,
+    /// Distinct ids.
+    pub tournaments: Vec<TournamentId>,
+    pub from_round: Option<i16>,
+    pub from: Option<OffsetDateTime>,
+    pub max_members: i32,
+    pub visibility: Visibility,
+    pub counts_from: CountsFrom,
+    pub chat: bool,
+}
+
+/// How a user joins a league.
+#[derive(Clone, Debug)]
+pub enum Invitation {
+    Code(InviteCode),
+    /// A public league.
+    League(LeagueId),
+}
+
+/// A league as seen by one user.
+#[derive(Clone, Debug)]
+pub struct LeagueView {
+    pub league: League,
+    pub owner: Player,
+    /// The following are for members only.
+    pub code: Option<InviteCode>,
+    /// Matrix id of the chat room, once it exists.
+    pub room: Option<String>,
+    pub own: Option<OwnPlace>,
+}
+
+/// Place of the caller in a league.
+#[derive(Clone, Copy, Debug)]
+pub struct OwnPlace {
+    pub is_owner: bool,
+    pub rank: i64,
+    pub points: i32,
+    pub joined_at: OffsetDateTime,
+}
+
+/// A page of the table of a league, as seen by one user.
+#[derive(Clone, Debug)]
+pub struct TableView {
+    pub rows: Vec<(TableRow, Player)>,
+    pub own: Option<(TableRow, Player)>,
+    pub neighbours: Vec<(TableRow, Player)>,
+    pub total_members: usize,
+    pub round_complete: Option<bool>,
+    pub winners: Vec<Player>,
+    pub next: Option<Position>,
+}
+
+/// Requested page of a table.
+#[derive(Clone, Copy, Debug)]
+pub struct TablePage {
+    pub round: Option<i16>,
+    pub after: Option<Position>,
+    pub limit: i64,
+}
+
+/// Reason why a request about a league was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum LeagueError {
+    /// The league does not exist, or the caller must not know that it does.
+    #[error("the league does not exist")]
+    NotFound,
+    #[error("the user does not exist in this league")]
+    NoSuchMember,
+    #[error("a tournament does not exist")]
+    NoSuchTournament,
+    /// The league may have at most this many members.
+    #[error("max_members is more than {0}")]
+    TooLarge(i32),
+    /// A league with this many members counts no matches by time.
+    #[error("max_members is more than {0}, which matches by time allow")]
+    TooLargeForTimes(i32),
+    #[error("the league has more members")]
+    BelowMembers,
+    #[error("the caller belongs to too many leagues")]
+    TooMany,
+    #[error("the caller is a member already")]
+    AlreadyMember,
+    #[error("the caller was removed")]
+    Removed,
+    #[error("the owner has blocked the caller")]
+    Blocked,
+    #[error("the league is full")]
+    Full,
+    #[error("the caller is not a member")]
+    NotAMember,
+    #[error("the caller is not the owner")]
+    NotTheOwner,
+    #[error("the owner cannot leave other members")]
+    OwnerCannotLeave,
+    #[error("the owner cannot be removed")]
+    IsOwner,
+    #[error("the new owner is not another member")]
+    NotAnHeir,
+    #[error("too many unknown codes")]
+    Limited(Decision),
+    /// No key encrypts codes.
+    #[error("codes.keys is not set: codes cannot be stored")]
+    NoKey,
+    #[error(transparent)]
+    Database(#[from] sqlx::Error),
+    #[error(transparent)]
+    Message(#[from] serde_json::Error),
+}
+
+impl Leagues {
+    pub fn new(core: &Core, keys: &[CodeKey], settings: &Settings) -> Self {
+        let Core { db, clock, random, limits, env, outbox_written, .. } = core.clone();
+        let inner = Inner {
+            tables: Tables::new(db.clone()),
+            db,
+            clock,
+            random,
+            limits,
+            leniency: env.leniency(),
+            vault: CodeVault::new(keys),
+            settings: settings.clone(),
+            outbox_written,
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Applies the rate limit for creating leagues.
+    pub async fn take_creation(&self, user: UserId) -> Decision {
+        self.inner.limits.take(CREATIONS, &user.to_string()).await
+    }
+
+    /// Creates a league with the caller as owner and first member. A repeated request returns the same league.
+    pub async fn create(
+        &self,
+        user: UserId,
+        wish: &Wish,
+        request: Option<RequestKey>,
+    ) -> Result<LeagueView, LeagueError> {
+        let inner = &*self.inner;
+        let by_time = wish.from.is_some() || wish.counts_from == CountsFrom::Joined;
+        self.check_size(wish.max_members, by_time)?;
+        let mut tournaments: Vec<i64> = wish.tournaments.iter().map(|id| id.0).collect();
+        tournaments.sort_unstable();
+        if store::existing_tournaments(&inner.db, &tournaments).await? != i64::try_from(tournaments.len()).unwrap_or(-1)
+        {
+            return Err(LeagueError::NoSuchTournament);
+        }
+        let code = self.new_code()?;
+        let new = NewLeague {
+            name: wish.name.as_str(),
+            owner: user,
+            visibility: wish.visibility,
+            counts_from: wish.counts_from,
+            tournaments: &tournaments,
+            from_round: wish.from_round,
+            from: wish.from,
+            max_members: wish.max_members,
+            has_chat: wish.chat,
+        };
+        let mut tx = database::begin(&inner.db).await?;
+        self.lock_user(&mut tx, user).await?;
+        let made = match request {
+            Some(request) => store::of_request(&mut *tx, user, request).await?,
+            None => None,
+        };
+        let id = if let Some(id) = made {
+            id
+        } else {
+            self.check_number(&mut tx, user).await?;
+            let id = store::insert(&mut tx, &new, &code, inner.clock.now(), request).await?;
+            if wish.chat {
+                request_room(&mut tx, id, user).await?;
+            }
+            id
+        };
+        tx.commit().await?;
+        inner.outbox_written.notify_one();
+        self.get(user, id).await
+    }
+
+    /// Checks the greatest number of members against the settings.
+    fn check_size(&self, max_members: i32, by_time: bool) -> Result<(), LeagueError> {
+        let settings = &self.inner.settings;
+        let (most, exact) = (i32::from(settings.max_members), i32::from(settings.exact_limit));
+        match max_members {
+            wanted if wanted > most => Err(LeagueError::TooLarge(most)),
+            wanted if by_time && wanted > exact => Err(LeagueError::TooLargeForTimes(exact)),
+            _ => Ok(()),
+        }
+    }
+
+    fn new_code(&self) -> Result<StoredCode, LeagueError> {
+        let random = &*self.inner.random;
+        self.inner.vault.seal(random, &InviteCode::make(random)).ok_or(LeagueError::NoKey)
+    }
+
+    /// Requests of one user run one after the other, so that the number of leagues is exact.
+    async fn lock_user(&self, connection: &mut PgConnection, user: UserId) -> sqlx::Result<()> {
+        accounts::lock(connection, user).await?;
+        Ok(())
+    }
+
+    async fn check_number(&self, connection: &mut PgConnection, user: UserId) -> Result<(), LeagueError> {
+        let number = store::count_of_user(connection, user).await?;
+        if number >= i64::from(self.inner.settings.per_user) { Err(LeagueError::TooMany) } else { Ok(()) }
+    }
+
+    /// Returns a page of leagues and their number: the caller's own, or the public ones that the caller can see.
+    pub async fn list(
+        &self,
+        user: UserId,
+        public: bool,
+        search: Option<&Search>,
+        paging: Paging,
+    ) -> Result<(Vec<LeagueView>, i64), LeagueError> {
+        let pattern = search.map(Search::pattern);
+        let mut tx = database::begin(&self.inner.db).await?;
+        let (leagues, total) = if public {
+            let hidden = store::blocked_either_way(&mut *tx, user).await?;
+            store::public(&mut tx, user, &hidden, pattern.as_deref(), paging).await?
+        } else {
+            store::of_user(&mut tx, user, pattern.as_deref(), paging).await?
+        };
+        tx.commit().await?;
+        let mut views = Vec::with_capacity(leagues.len());
+        for league in leagues {
+            views.push(self.view(user, league).await?);
+        }
+        Ok((views, total))
+    }
+
+    pub async fn get(&self, user: UserId, id: LeagueId) -> Result<LeagueView, LeagueError> {
+        let league = self.visible(user, id).await?;
+        self.view(user, league).await
+    }
+
+    /// Returns a league that the user can see.
+    async fn visible(&self, user: UserId, id: LeagueId) -> Result<StoredLeague, LeagueError> {
+        let db = &self.inner.db;
+        let found = store::find(db, user, id).await?.ok_or(LeagueError::NotFound)?;
+        if found.joined_at.is_some() {
+            return Ok(found);
+        }
+        let is_hidden = found.league.visibility == Visibility::Private
+            || store::blocked_either_way(db, user).await?.contains(&found.league.owner.0);
+        if is_hidden { Err(LeagueError::NotFound) } else { Ok(found) }
+    }
+
+    async fn view(&self, user: UserId, stored: StoredLeague) -> Result<LeagueView, LeagueError> {
+        let StoredLeague { league, code, room, joined_at, .. } = stored;
+        let owner = store::players(&self.inner.db, &[league.owner.0]).await?.remove(&league.owner);
+        let owner = owner.unwrap_or_else(|| Player { id: league.owner, username: String::new(), name: None });
+        let Some(joined_at) = joined_at else {
+            return Ok(LeagueView { league, owner, code: None, room: None, own: None });
+        };
+        let table = self.inner.tables.of(&league, None).await?;
+        let place = table.rows.iter().find(|row| row.user == user);
+        let own = OwnPlace {
+            is_owner: league.owner == user,
+            rank: place.map_or(1, |row| row.rank),
+            points: place.map_or(0, |row| row.score.points),
+            joined_at,
+        };
+        Ok(LeagueView { league, owner, code: self.inner.vault.open(&code), room, own: Some(own) })
+    }
+
+    /// Joins a league. Unknown codes are limited, for the user and for the network.
+    pub async fn join(
+        &self,
+        user: UserId,
+        network: ClientNetwork,
+        invitation: &Invitation,
+        request: Option<RequestKey>,
+    ) -> Result<LeagueView, LeagueError> {
+        let found = match invitation {
+            Invitation::Code(code) => self.find_by_code(user, network, code).await?,
+            Invitation::League(id) => {
+                let found = self.visible(user, *id).await?;
+                // A private league is joined by its code only, also by its members.
+                if found.league.visibility == Visibility::Private {
+                    return Err(LeagueError::NotFound);
+                }
+                found
+            }
+        };
+        let (inner, league) = (&*self.inner, &found.league);
+        if let Some(request) = request
+            && store::of_request(&inner.db, user, request).await? == Some(league.id)
+        {
+            return self.get(user, league.id).await;
+        }
+        if found.joined_at.is_some() {
+            return Err(LeagueError::AlreadyMember);
+        }
+        if store::was_removed(&inner.db, league.id, user).await? {
+            return Err(LeagueError::Removed);
+        }
+        if store::blocked_by(&inner.db, league.owner).await?.contains(&user.0) {
+            return Err(LeagueError::Blocked);
+        }
+        let mut tx = database::begin(&inner.db).await?;
+        self.lock_user(&mut tx, user).await?;
+        if store::is_member(&mut *tx, league.id, user).await? {
+            return Err(LeagueError::AlreadyMember);
+        }
+        self.check_number(&mut tx, user).await?;
+        if !store::take_place(&mut tx, league.id).await? {
+            return Err(LeagueError::Full);
+        }
+        // The owner may have removed the user while this request waited for the league.
+        if store::was_removed(&mut *tx, league.id, user).await? {
+            return Err(LeagueError::Removed);
+        }
+        if !store::insert_member(&mut tx, league.id, user, inner.clock.now(), request).await? {
+            return Err(LeagueError::AlreadyMember);
+        }
+        if found.has_chat {
+            request_room(&mut tx, league.id, user).await?;
+        }
+        tx.commit().await?;
+        inner.outbox_written.notify_one();
+        self.get(user, league.id).await
+    }
+
+    async fn find_by_code(
+        &self,
+        user: UserId,
+        network: ClientNetwork,
+        code: &InviteCode,
+    ) -> Result<StoredLeague, LeagueError> {
+        let inner = &*self.inner;
+        let (of_user, of_network) = (user.to_string(), network.to_string());
+        let lenient = Limit {
+            burst: NETWORK_GUESSES.burst * inner.leniency,
+            every: NETWORK_GUESSES.every / inner.leniency,
+            ..NETWORK_GUESSES
+        };
+        let limits = [(GUESSES, &of_user), (lenient, &of_network)];
+        for (limit, key) in limits {
+            let decision = inner.limits.take(limit, key).await;
+            if !decision.allowed {
+                return Err(LeagueError::Limited(decision));
+            }
+        }
+        let found = store::find_by_code(&inner.db, user, &inner.vault.digests(code)).await?;
+        // Only unknown codes count.
+        if found.is_some() {
+            for (limit, key) in limits {
+                inner.limits.untake(limit, key).await;
+            }
+        }
+        found.ok_or(LeagueError::NotFound)
+    }
+
+    /// Leaves a league. Deletes it if the user was the last member.
+    pub async fn leave(&self, user: UserId, id: LeagueId) -> Result<(), LeagueError> {
+        let found = self.visible(user, id).await?;
+        if found.joined_at.is_none() {
+            return Err(LeagueError::NotAMember);
+        }
+        let mut tx = database::begin(&self.inner.db).await?;
+        let (owner, members) = store::lock(&mut tx, id).await?.ok_or(LeagueError::NotFound)?;
+        if owner == user && members > 1 {
+            return Err(LeagueError::OwnerCannotLeave);
+        }
+        self.end_membership(&mut tx, id, user, &found).await?;
+        tx.commit().await?;
+        self.inner.outbox_written.notify_one();
+        Ok(())
+    }
+
+    /// Ends a membership of a locked league, and deletes the league without members.
+    async fn end_membership(
+        &self,
+        connection: &mut PgConnection,
+        id: LeagueId,
+        user: UserId,
+        found: &StoredLeague,
+    ) -> Result<(), LeagueError> {
+        if !store::delete_member(connection, id, user).await? {
+            return Err(LeagueError::NotAMember);
+        }
+        if found.has_chat {
+            request_room(connection, id, user).await?;
+        }
+        if store::lock(connection, id).await?.is_some_and(|(_, members)| members == 0) {
+            store::delete(connection, id).await?;
+        }
+        Ok(())
+    }
+
+    /// Checks that the caller owns a league that they can see, and locks it until the transaction ends.
+    async fn lock_own(
+        &self,
+        connection: &mut PgConnection,
+        user: UserId,
+        id: LeagueId,
+    ) -> Result<StoredLeague, LeagueError> {
+        let found = self.visible(user, id).await?;
+        let (owner, _) = store::lock(connection, id).await?.ok_or(LeagueError::NotFound)?;
+        if owner == user { Ok(found) } else { Err(LeagueError::NotTheOwner) }
+    }
+
+    /// Removes a member, who cannot join again.
+    pub async fn remove(&self, user: UserId, id: LeagueId, member: UserId) -> Result<(), LeagueError> {
+        let mut tx = database::begin(&self.inner.db).await?;
+        let found = self.lock_own(&mut tx, user, id).await?;
+        if member == user {
+            return Err(LeagueError::IsOwner);
+        }
+        if !store::is_member(&mut *tx, id, member).await? {
+            return Err(LeagueError::NoSuchMember);
+        }
+        store::insert_removal(&mut tx, id, member, self.inner.clock.now()).await?;
+        self.end_membership(&mut tx, id, member, &found).await?;
+        tx.commit().await?;
+        self.inner.outbox_written.notify_one();
+        Ok(())
+    }
+
+    /// Replaces the code. The old one stops working at once.
+    pub async fn rotate(&self, user: UserId, id: LeagueId) -> Result<InviteCode, LeagueError> {
+        let stored = self.new_code()?;
+        let mut tx = database::begin(&self.inner.db).await?;
+        self.lock_own(&mut tx, user, id).await?;
+        store::set_code(&mut tx, id, &stored).await?;
+        tx.commit().await?;
+        self.inner.vault.open(&stored.encrypted).ok_or(LeagueError::NoKey)
+    }
+
+    pub async fn change(
+        &self,
+        user: UserId,
+        id: LeagueId,
+        name: Option<&LeagueName>,
+        max_members: Option<i32>,
+    ) -> Result<LeagueView, LeagueError> {
+        let mut tx = database::begin(&self.inner.db).await?;
+        let found = self.lock_own(&mut tx, user, id).await?;
+        if let Some(most) = max_members {
+            self.check_size(most, found.league.is_exact())?;
+        }
+        if !store::change(&mut tx, id, name.map(LeagueName::as_str), max_members).await? {
+            return Err(LeagueError::BelowMembers);
+        }
+        tx.commit().await?;
+        self.get(user, id).await
+    }
+
+    /// Makes another member the owner.
+    pub async fn hand_over(&self, user: UserId, id: LeagueId, heir: UserId) -> Result<LeagueView, LeagueError> {
+        let mut tx = database::begin(&self.inner.db).await?;
+        self.lock_own(&mut tx, user, id).await?;
+        if heir == user || !store::is_member(&mut *tx, id, heir).await? {
+            return Err(LeagueError::NotAnHeir);
+        }
+        store::set_owner(&mut tx, id, heir).await?;
+        tx.commit().await?;
+        self.get(user, id).await
+    }
+
+    /// Returns a page of the table. Leaves out users whom the caller has blocked; the ranks of the others stay.
+    pub async fn table(&self, user: UserId, id: LeagueId, page: TablePage) -> Result<TableView, LeagueError> {
+        let found = self.visible(user, id).await?;
+        let db = &self.inner.db;
+        let table = self.inner.tables.of(&found.league, page.round).await?;
+        let blocked = store::blocked_by(db, user).await?;
+        let limit = usize::try_from(page.limit).unwrap_or_default();
+        let (rows, next) = rules::page(&table.rows, page.after, limit);
+        let own: Vec<TableRow> = table.rows.iter().filter(|row| row.user == user).copied().collect();
+        let near = rules::neighbours(&table.rows, user);
+        let winners: Vec<TableRow> = match table.round_complete {
+            Some(true) => table.rows.iter().take_while(|row| row.rank == 1).take(MOST_WINNERS).copied().collect(),
+            _ => Vec::new(),
+        };
+        let shown: Vec<i64> = rows.iter().chain(near).chain(&winners).map(|row| row.user.0).collect();
+        let players = store::players(db, &shown).await?;
+        let named = |row: &TableRow| {
+            let player = players.get(&row.user).filter(|_| !blocked.contains(&row.user.0))?;
+            Some((*row, player.clone()))
+        };
+        Ok(TableView {
+            rows: rows.iter().filter_map(named).collect(),
+            own: own.iter().find_map(named),
+            neighbours: near.iter().filter_map(named).collect(),
+            total_members: table.rows.len(),
+            round_complete: table.round_complete,
+            winners: winners.iter().filter_map(named).map(|(_, player)| player).collect(),
+            next,
+        })
+    }
+
+    /// Ends all memberships of a user whose account was deleted. Their leagues go to the member who joined first.
+    pub(super) async fn end_all(&self, user: UserId) -> Result<(), LeagueError> {
+        let db = &self.inner.db;
+        for id in store::leagues_of(db, user).await? {
+            let mut tx = database::begin(db).await?;
+            let Some((owner, _)) = store::lock(&mut tx, id).await? else { continue };
+            let Some(found) = store::find(&mut *tx, user, id).await? else { continue };
+            if owner == user
+                && let Some(heir) = store::oldest_member(&mut tx, id, user).await?
+            {
+                store::set_owner(&mut tx, id, heir).await?;
+            }
+            self.end_membership(&mut tx, id, user, &found).await?;
+            tx.commit().await?;
+        }
+        self.inner.outbox_written.notify_one();
+        Ok(())
+    }
+}
+
+/// Requests that the room of a league follows the membership of a user.
+pub(super) async fn request_room(
+    connection: &mut PgConnection,
+    league: LeagueId,
+    user: UserId,
+) -> Result<(), LeagueError> {
+    let work = RoomWork { league_id: league, user_id: user };
+    outbox::enqueue(connection, &[Message::new(ROOM, format!("league:{league}"), &work)?]).await?;
+    Ok(())
+}

@@ -1,0 +1,595 @@
+//! SQL queries for leagues.
+
+use std::collections::HashMap;
+
+use platform::encryption::Encrypted;
+use sqlx::{PgConnection, PgExecutor};
+use time::OffsetDateTime;
+use web::{
+    ids::{LeagueId, RoomId, TournamentId, UserId},
+    paging::Paging,
+};
+
+use super::{
+    codes::StoredCode,
+    rules::{CountsFrom, League, Player, Visibility},
+};
+use crate::{game::scores::rules::Score, identity::idempotency::RequestKey};
+
+/// A league with its code, its room, and the membership of one user.
+#[derive(Clone)]
+pub(super) struct StoredLeague {
+    pub(super) league: League,
+    pub(super) code: Encrypted,
+    pub(super) has_chat: bool,
+    /// Matrix id of the room, once it exists.
+    pub(super) room: Option<String>,
+    /// Time at which the user joined; `None` if they are not a member.
+    pub(super) joined_at: Option<OffsetDateTime>,
+}
+
+struct Row {
+    id: LeagueId,
+    name: String,
+    owner_id: UserId,
+    visibility: String,
+    counts_from: String,
+    tournament_ids: Vec<i64>,
+    from_round: Option<i16>,
+    from_time: Option<OffsetDateTime>,
+    max_members: i32,
+    member_count: i32,
+    members_version: i64,
+    code_ciphertext: Vec<u8>,
+    code_key: i16,
+    has_chat: bool,
+    created_at: OffsetDateTime,
+    room: Option<String>,
+    joined_at: Option<OffsetDateTime>,
+}
+
+impl TryFrom<Row> for StoredLeague {
+    type Error = sqlx::Error;
+
+    fn try_from(row: Row) -> Result<Self, sqlx::Error> {
+        let unknown = || sqlx::Error::Decode("a stored league is invalid".into());
+        Ok(Self {
+            league: League {
+                id: row.id,
+                name: row.name,
+                owner: row.owner_id,
+                visibility: Visibility::of_name(&row.visibility).ok_or_else(unknown)?,
+                counts_from: CountsFrom::of_name(&row.counts_from).ok_or_else(unknown)?,
+                tournaments: row.tournament_ids.into_iter().map(TournamentId).collect(),
+                from_round: row.from_round,
+                from: row.from_time,
+                max_members: row.max_members,
+                member_count: row.member_count,
+                members_version: row.members_version,
+                created_at: row.created_at,
+            },
+            code: Encrypted { key_version: row.code_key, bytes: row.code_ciphertext },
+            has_chat: row.has_chat,
+            room: row.room,
+            joined_at: row.joined_at,
+        })
+    }
+}
+
+/// Selects leagues with the membership of the user `$1`. This is a macro because checked queries accept only literals.
+macro_rules! leagues {
+    ($rest:tt, $($value:expr),+ $(,)?) => {
+        sqlx::query_as!(
+            Row,
+            r#"select l.id as "id!: LeagueId", l.name as "name!", l.owner_id as "owner_id!: UserId",
+                      l.visibility as "visibility!", l.counts_from as "counts_from!", l.tournament_ids as "tournament_ids!",
+                      l.from_round, l.from_time, l.max_members as "max_members!", l.member_count as "member_count!",
+                      l.members_version as "members_version!", l.code_ciphertext as "code_ciphertext!",
+                      l.code_key as "code_key!", l.has_chat as "has_chat!", l.created_at as "created_at!",
+                      r.matrix_id as "room?",
+                      m.joined_at as "joined_at?"
+               from leagues l
+               left join rooms r on r.id = l.room_id and r.opened_at is not null
+               left join league_members m on m.league_id = l.id and m.user_id = $1 "#
+                + $rest,
+            $($value),+
+        )
+    };
+}
+
+pub(super) async fn find(
+    executor: impl PgExecutor<'_>,
+    user: UserId,
+    id: LeagueId,
+) -> sqlx::Result<Option<StoredLeague>> {
+    let row = leagues!("where l.id = $2", user.0, id.0).fetch_optional(executor).await?;
+    row.map(StoredLeague::try_from).transpose()
+}
+
+/// Finds the league with a code, by the hashes of the code under all keys.
+pub(super) async fn find_by_code(
+    executor: impl PgExecutor<'_>,
+    user: UserId,
+    digests: &[Vec<u8>],
+) -> sqlx::Result<Option<StoredLeague>> {
+    let row = leagues!("where l.code_digest = any($2)", user.0, digests).fetch_optional(executor).await?;
+    row.map(StoredLeague::try_from).transpose()
+}
+
+/// Returns a page of the leagues of a user, last joined first, and their number.
+pub(super) async fn of_user(
+    connection: &mut PgConnection,
+    user: UserId,
+    pattern: Option<&str>,
+    paging: Paging,
+) -> sqlx::Result<(Vec<StoredLeague>, i64)> {
+    let rows = leagues!(
+        "where m.user_id is not null and ($2::text is null or lower(l.name) like lower($2))
+         order by m.joined_at desc, l.id desc limit $3 offset $4",
+        user.0,
+        pattern,
+        paging.limit(),
+        paging.offset(),
+    )
+    .fetch_all(&mut *connection)
+    .await?;
+    let total = sqlx::query_scalar!(
+        r#"select count(*) as "count!" from leagues l join league_members m on m.league_id = l.id
+           where m.user_id = $1 and ($2::text is null or lower(l.name) like lower($2))"#,
+        user.0,
+        pattern,
+    )
+    .fetch_one(connection)
+    .await?;
+    Ok((rows.into_iter().map(StoredLeague::try_from).collect::<Result<_, _>>()?, total))
+}
+
+/// Returns a page of the public leagues that a user can see, newest first, and their number.
+pub(super) async fn public(
+    connection: &mut PgConnection,
+    user: UserId,
+    hidden_owners: &[i64],
+    pattern: Option<&str>,
+    paging: Paging,
+) -> sqlx::Result<(Vec<StoredLeague>, i64)> {
+    let rows = leagues!(
+        "where l.visibility = 'public' and (m.user_id is not null or l.owner_id <> all($2::bigint[]))
+           and ($3::text is null or lower(l.name) like lower($3))
+         order by l.id desc limit $4 offset $5",
+        user.0,
+        hidden_owners,
+        pattern,
+        paging.limit(),
+        paging.offset(),
+    )
+    .fetch_all(&mut *connection)
+    .await?;
+    let total = sqlx::query_scalar!(
+        r#"select count(*) as "count!" from leagues l left join league_members m on m.league_id = l.id and m.user_id = $1
+           where l.visibility = 'public' and (m.user_id is not null or l.owner_id <> all($2::bigint[]))
+             and ($3::text is null or lower(l.name) like lower($3))"#,
+        user.0,
+        hidden_owners,
+        pattern,
+    )
+    .fetch_one(connection)
+    .await?;
+    Ok((rows.into_iter().map(StoredLeague::try_from).collect::<Result<_, _>>()?, total))
+}
+
+/// Users who have blocked this user, or whom this user has blocked.
+pub(super) async fn blocked_either_way(executor: impl PgExecutor<'_>, user: UserId) -> sqlx::Result<Vec<i64>> {
+    sqlx::query_scalar!(
+        r#"select blocked_id as "id!" from blocks where user_id = $1
+           union select user_id from blocks where blocked_id = $1"#,
+        user.0,
+    )
+    .fetch_all(executor)
+    .await
+}
+
+/// Users whom this user has blocked.
+pub(super) async fn blocked_by(executor: impl PgExecutor<'_>, user: UserId) -> sqlx::Result<Vec<i64>> {
+    sqlx::query_scalar!("select blocked_id from blocks where user_id = $1", user.0).fetch_all(executor).await
+}
+
+/// Number of these tournaments that exist.
+pub(super) async fn existing_tournaments(executor: impl PgExecutor<'_>, ids: &[i64]) -> sqlx::Result<i64> {
+    sqlx::query_scalar!(r#"select count(*) as "count!" from tournaments where id = any($1)"#, ids)
+        .fetch_one(executor)
+        .await
+}
+
+/// Number of leagues that a user belongs to.
+pub(super) async fn count_of_user(executor: impl PgExecutor<'_>, user: UserId) -> sqlx::Result<i64> {
+    sqlx::query_scalar!(r#"select count(*) as "count!" from league_members where user_id = $1"#, user.0)
+        .fetch_one(executor)
+        .await
+}
+
+/// A league before it is stored.
+pub(super) struct NewLeague<'a> {
+    pub(super) name: &'a str,
+    pub(super) owner: UserId,
+    pub(super) visibility: Visibility,
+    pub(super) counts_from: CountsFrom,
+    pub(super) tournaments: &'a [i64],
+    pub(super) from_round: Option<i16>,
+    pub(super) from: Option<OffsetDateTime>,
+    pub(super) max_members: i32,
+    pub(super) has_chat: bool,
+}
+
+/// Stores a league with its owner as the first member.
+pub(super) async fn insert(
+    connection: &mut PgConnection,
+    new: &NewLeague<'_>,
+    code: &StoredCode,
+    now: OffsetDateTime,
+    request: Option<RequestKey>,
+) -> sqlx::Result<LeagueId> {
+    let id = sqlx::query_scalar!(
+        r#"insert into leagues (name, owner_id, visibility, counts_from, tournament_ids, from_round, from_time, max_members,
+                                member_count, code_digest, code_ciphertext, code_key, has_chat, created_at)
+           values ($1, $2, $3, $4, $5, $6, $7, $8, 1, $9, $10, $11, $12, $13)
+           returning id as "id: LeagueId""#,
+        new.name,
+        new.owner.0,
+        new.visibility.name(),
+        new.counts_from.name(),
+        new.tournaments,
+        new.from_round,
+        new.from,
+        new.max_members,
+        code.digest,
+        code.encrypted.bytes,
+        code.encrypted.key_version,
+        new.has_chat,
+        now,
+    )
+    .fetch_one(&mut *connection)
+    .await?;
+    insert_member(connection, id, new.owner, now, request).await?;
+    Ok(id)
+}
+
+/// Takes a place in a league. Returns false if it is full or was deleted. Locks the league until the transaction ends.
+pub(super) async fn take_place(connection: &mut PgConnection, league: LeagueId) -> sqlx::Result<bool> {
+    let taken = sqlx::query!(
+        "update leagues set member_count = member_count + 1, members_version = members_version + 1
+         where id = $1 and member_count < max_members",
+        league.0,
+    )
+    .execute(connection)
+    .await?;
+    Ok(taken.rows_affected() == 1)
+}
+
+/// Returns false if the user is a member already.
+pub(super) async fn insert_member(
+    connection: &mut PgConnection,
+    league: LeagueId,
+    user: UserId,
+    now: OffsetDateTime,
+    request: Option<RequestKey>,
+) -> sqlx::Result<bool> {
+    let inserted = sqlx::query!(
+        "insert into league_members (user_id, league_id, joined_at, request_key) values ($1, $2, $3, $4)
+         on conflict (user_id, league_id) do nothing",
+        user.0,
+        league.0,
+        now,
+        request.as_ref().map(|request| &request.0[..]),
+    )
+    .execute(connection)
+    .await?;
+    Ok(inserted.rows_affected() == 1)
+}
+
+/// Returns the league that a user created or joined by this request.
+pub(super) async fn of_request(
+    executor: impl PgExecutor<'_>,
+    user: UserId,
+    request: RequestKey,
+) -> sqlx::Result<Option<LeagueId>> {
+    sqlx::query_scalar!(
+        r#"select league_id as "league_id: LeagueId" from league_members where user_id = $1 and request_key = $2"#,
+        user.0,
+        &request.0[..],
+    )
+    .fetch_optional(executor)
+    .await
+}
+
+/// Locks a league until the transaction ends. Returns its owner and the number of members; `None` if it was deleted.
+pub(super) async fn lock(connection: &mut PgConnection, league: LeagueId) -> sqlx::Result<Option<(UserId, i32)>> {
+    let row = sqlx::query!(
+        r#"select owner_id as "owner: UserId", member_count from leagues where id = $1 for update"#,
+        league.0,
+    )
+    .fetch_optional(connection)
+    .await?;
+    Ok(row.map(|row| (row.owner, row.member_count)))
+}
+
+/// Removes a member of a locked league. Returns false if the user is not a member.
+pub(super) async fn delete_member(connection: &mut PgConnection, league: LeagueId, user: UserId) -> sqlx::Result<bool> {
+    let deleted = sqlx::query!("delete from league_members where user_id = $1 and league_id = $2", user.0, league.0)
+        .execute(&mut *connection)
+        .await?;
+    if deleted.rows_affected() == 0 {
+        return Ok(false);
+    }
+    sqlx::query!(
+        "update leagues set member_count = member_count - 1, members_version = members_version + 1 where id = $1",
+        league.0,
+    )
+    .execute(connection)
+    .await?;
+    Ok(true)
+}
+
+/// Remembers that a user cannot join a league again.
+pub(super) async fn insert_removal(
+    connection: &mut PgConnection,
+    league: LeagueId,
+    user: UserId,
+    now: OffsetDateTime,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "insert into league_removals (user_id, league_id, removed_at) values ($1, $2, $3)
+         on conflict (user_id, league_id) do nothing",
+        user.0,
+        league.0,
+        now,
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+pub(super) async fn was_removed(executor: impl PgExecutor<'_>, league: LeagueId, user: UserId) -> sqlx::Result<bool> {
+    sqlx::query_scalar!(
+        r#"select exists (select 1 from league_removals where user_id = $1 and league_id = $2) as "was!""#,
+        user.0,
+        league.0,
+    )
+    .fetch_one(executor)
+    .await
+}
+
+pub(super) async fn is_member(executor: impl PgExecutor<'_>, league: LeagueId, user: UserId) -> sqlx::Result<bool> {
+    sqlx::query_scalar!(
+        r#"select exists (select 1 from league_members where user_id = $1 and league_id = $2) as "is!""#,
+        user.0,
+        league.0,
+    )
+    .fetch_one(executor)
+    .await
+}
+
+/// Deletes a league that has no members.
+pub(super) async fn delete(connection: &mut PgConnection, league: LeagueId) -> sqlx::Result<()> {
+    sqlx::query!("delete from league_removals where league_id = $1", league.0).execute(&mut *connection).await?;
+    sqlx::query!("delete from leagues where id = $1", league.0).execute(connection).await?;
+    Ok(())
+}
+
+pub(super) async fn set_code(connection: &mut PgConnection, league: LeagueId, code: &StoredCode) -> sqlx::Result<()> {
+    sqlx::query!(
+        "update leagues set code_digest = $2, code_ciphertext = $3, code_key = $4 where id = $1",
+        league.0,
+        code.digest,
+        code.encrypted.bytes,
+        code.encrypted.key_version,
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Changes a league. Returns false if it has more members than the new maximum.
+pub(super) async fn change(
+    connection: &mut PgConnection,
+    league: LeagueId,
+    name: Option<&str>,
+    max_members: Option<i32>,
+) -> sqlx::Result<bool> {
+    let changed = sqlx::query!(
+        "update leagues set name = coalesce($2, name), max_members = coalesce($3, max_members)
+         where id = $1 and member_count <= coalesce($3, max_members)",
+        league.0,
+        name,
+        max_members,
+    )
+    .execute(connection)
+    .await?;
+    Ok(changed.rows_affected() == 1)
+}
+
+pub(super) async fn set_owner(connection: &mut PgConnection, league: LeagueId, owner: UserId) -> sqlx::Result<()> {
+    sqlx::query!("update leagues set owner_id = $2 where id = $1", league.0, owner.0).execute(connection).await?;
+    Ok(())
+}
+
+/// Returns the member who joined first, except one.
+pub(super) async fn oldest_member(
+    connection: &mut PgConnection,
+    league: LeagueId,
+    except: UserId,
+) -> sqlx::Result<Option<UserId>> {
+    sqlx::query_scalar!(
+        r#"select user_id as "user_id: UserId" from league_members where league_id = $1 and user_id <> $2
+           order by joined_at, user_id limit 1"#,
+        league.0,
+        except.0,
+    )
+    .fetch_optional(connection)
+    .await
+}
+
+/// Returns the leagues of a user.
+pub(super) async fn leagues_of(executor: impl PgExecutor<'_>, user: UserId) -> sqlx::Result<Vec<LeagueId>> {
+    sqlx::query_scalar!(
+        r#"select league_id as "league_id: LeagueId" from league_members where user_id = $1 order by league_id"#,
+        user.0,
+    )
+    .fetch_all(executor)
+    .await
+}
+
+/// Returns the members of a league, with the times at which they joined.
+pub(super) async fn members(
+    executor: impl PgExecutor<'_>,
+    league: LeagueId,
+) -> sqlx::Result<Vec<(UserId, OffsetDateTime)>> {
+    let rows = sqlx::query!(
+        r#"select user_id as "user_id: UserId", joined_at from league_members where league_id = $1 order by user_id"#,
+        league.0,
+    )
+    .fetch_all(executor)
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.user_id, row.joined_at)).collect())
+}
+
+/// Returns the names of these users; deleted users are missing.
+pub(super) async fn players(executor: impl PgExecutor<'_>, users: &[i64]) -> sqlx::Result<HashMap<UserId, Player>> {
+    let rows = sqlx::query_as!(
+        Player,
+        r#"select user_id as "id: UserId", username, name from users where user_id = any($1)"#,
+        users,
+    )
+    .fetch_all(executor)
+    .await?;
+    Ok(rows.into_iter().map(|player| (player.id, player)).collect())
+}
+
+/// A round of a tournament that counts for a league.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RoundRow {
+    pub(super) tournament: TournamentId,
+    /// `None` for matches without a round.
+    pub(super) round: Option<i16>,
+    pub(super) with_result: i64,
+    /// Number of matches that have no result yet and are not void.
+    pub(super) open: i64,
+    /// Number of matches with a result that has not reached all scores.
+    pub(super) pending: i64,
+}
+
+/// Returns the rounds of these tournaments with the matches from a round or a time on.
+pub(super) async fn rounds(
+    executor: impl PgExecutor<'_>,
+    tournaments: &[i64],
+    from_round: Option<i16>,
+    from: Option<OffsetDateTime>,
+) -> sqlx::Result<Vec<RoundRow>> {
+    sqlx::query_as!(
+        RoundRow,
+        r#"select e.tournament_id as "tournament: TournamentId", e.round,
+                  count(*) filter (where e.status = 'finished') as "with_result!",
+                  count(*) filter (where e.status not in ('finished', 'abandoned', 'cancelled', 'awarded')) as "open!",
+                  count(*) filter (where exists (select 1 from event_results r where r.event_id = e.id
+                                                                                 and r.applied_at is null)) as "pending!"
+           from events e
+           where e.tournament_id = any($1) and ($2::smallint is null or e.round >= $2)
+             and ($3::timestamptz is null or e.start_time >= $3)
+           group by e.tournament_id, e.round"#,
+        tournaments,
+        from_round,
+        from,
+    )
+    .fetch_all(executor)
+    .await
+}
+
+/// A member's stored score in a scope.
+pub(super) struct ScopeScore {
+    pub(super) user: UserId,
+    pub(super) scope: String,
+    pub(super) score: Score,
+}
+
+/// Returns the scores of these users in these scopes.
+pub(super) async fn scores(
+    executor: impl PgExecutor<'_>,
+    users: &[i64],
+    scopes: &[String],
+) -> sqlx::Result<Vec<ScopeScore>> {
+    let rows = sqlx::query!(
+        r#"select user_id as "user: UserId", scope, points, exact, correct, settled
+           from user_scores where user_id = any($1) and scope = any($2)"#,
+        users,
+        scopes,
+    )
+    .fetch_all(executor)
+    .await?;
+    let score = |points, exact, correct, settled| Score { points, exact, correct, settled };
+    Ok(rows
+        .into_iter()
+        .map(|row| ScopeScore {
+            user: row.user,
+            scope: row.scope,
+            score: score(row.points, row.exact, row.correct, row.settled),
+        })
+        .collect())
+}
+
+/// A member's points by round, summed from predictions.
+pub(super) struct RoundScore {
+    pub(super) user: UserId,
+    pub(super) round: Option<i16>,
+    pub(super) score: Score,
+}
+
+/// Sums the points of members from their predictions, for matches that start at or after the member's time.
+pub(super) async fn exact_scores(
+    executor: impl PgExecutor<'_>,
+    tournaments: &[i64],
+    from_round: Option<i16>,
+    users: &[i64],
+    since: &[OffsetDateTime],
+) -> sqlx::Result<Vec<RoundScore>> {
+    let rows = sqlx::query!(
+        r#"select c.user_id as "user!: UserId", e.round, sum(c.points)::integer as "points!",
+                  sum(c.exact)::integer as "exact!", sum(c.correct)::integer as "correct!", count(*)::integer as "settled!"
+           from events e
+           join result_points c on c.event_id = e.id and c.revision = e.result_revision
+           join unnest($3::bigint[], $4::timestamptz[]) as m (user_id, since)
+             on m.user_id = c.user_id and m.since <= e.start_time
+           where e.tournament_id = any($1) and ($2::smallint is null or e.round >= $2) and c.user_id = any($3)
+           group by c.user_id, e.round"#,
+        tournaments,
+        from_round,
+        users,
+        since,
+    )
+    .fetch_all(executor)
+    .await?;
+    let score = |points, exact, correct, settled| Score { points, exact, correct, settled };
+    Ok(rows
+        .into_iter()
+        .map(|row| RoundScore {
+            user: row.user,
+            round: row.round,
+            score: score(row.points, row.exact, row.correct, row.settled),
+        })
+        .collect())
+}
+
+/// Stores the room of a league.
+pub(super) async fn set_room(executor: impl PgExecutor<'_>, league: LeagueId, room: RoomId) -> sqlx::Result<()> {
+    sqlx::query!("update leagues set room_id = $2 where id = $1", league.0, room.0).execute(executor).await?;
+    Ok(())
+}
+
+/// Returns up to a hundred leagues whose room does not exist yet and that are older than `before`.
+pub(super) async fn without_room(executor: impl PgExecutor<'_>, before: OffsetDateTime) -> sqlx::Result<Vec<LeagueId>> {
+    sqlx::query_scalar!(
+        r#"select id as "id: LeagueId" from leagues where has_chat and room_id is null and created_at < $1
+           order by id limit 100"#,
+        before,
+    )
+    .fetch_all(executor)
+    .await
+}

@@ -1,0 +1,3 @@
+drop table league_removals;
+drop table league_members;
+drop table leagues;
