@@ -639,6 +639,153 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/auth/leagues": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List leagues: the caller's own, or public ones */
+        get: operations["list_leagues"];
+        put?: never;
+        /**
+         * Create a league
+         * @description The caller is its owner and first member. Others join with the invite code, or find the league if it is public.
+         */
+        post: operations["create_league"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/auth/leagues/join": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Join a league by its code, or a public league by its id */
+        post: operations["join_league"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/auth/leagues/{league}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Show a league */
+        get: operations["get_league"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        /** Rename a league or change its greatest number of members, as the owner */
+        patch: operations["change_league"];
+        trace?: never;
+    };
+    "/api/auth/leagues/{league}/leave": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Leave a league
+         * @description The owner can leave only as the last member. The league is then deleted.
+         */
+        post: operations["leave_league"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/auth/leagues/{league}/members/{user}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /** Remove a member, as the owner. They cannot join again */
+        delete: operations["remove_member"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/auth/leagues/{league}/code": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Replace the code of a league, as the owner. The old code stops working at once */
+        post: operations["rotate_code"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/auth/leagues/{league}/owner": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Hand a league over to another member, as the owner. The caller stays as a member */
+        post: operations["hand_over"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/auth/leagues/{league}/table": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get the table of a league
+         * @description Results appear within seconds. Users whom the caller has blocked are omitted; the ranks of other users do not change.
+         */
+        get: operations["get_league_table"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/auth/daily-coins": {
         parameters: {
             query?: never;
@@ -1943,6 +2090,176 @@ export interface components {
             /** @example Ada Obi */
             name: string | null;
         };
+        /** @description A league of users. */
+        League: {
+            id: components["schemas"]["LeagueId"];
+            /** @example Office league */
+            name: string;
+            visibility: components["schemas"]["LeagueVisibility"];
+            counts_from: components["schemas"]["LeagueCountsFrom"];
+            /** @description Tournaments whose matches count, in ascending order. */
+            tournament_ids: components["schemas"]["TournamentId"][];
+            /**
+             * Format: int32
+             * @description Only matches of this round or a later one count.
+             */
+            from_round: number | null;
+            /**
+             * Format: date-time
+             * @description Only matches that start at this time or later count.
+             * @example 2026-11-20T15:00:00Z
+             */
+            from: string | null;
+            /**
+             * Format: int32
+             * @description Greatest number of members, including the owner.
+             * @example 100
+             */
+            max_members: number;
+            /**
+             * Format: int32
+             * @example 12
+             */
+            member_count: number;
+            owner: components["schemas"]["LeagueUser"];
+            /** @description Matrix id of the chat room; null without chat, for non-members, and until the room exists. */
+            chat_room_id: string | null;
+            /**
+             * @description Code by which others join; null for non-members.
+             * @example K7MPQ2RS
+             */
+            code: string | null;
+            me: components["schemas"]["OwnLeaguePlace"] | null;
+            /**
+             * Format: date-time
+             * @example 2026-11-20T15:00:00Z
+             */
+            created_at: string;
+        };
+        LeagueChange: {
+            name?: string | null;
+            /**
+             * Format: int32
+             * @description Not less than the number of members.
+             */
+            max_members?: number | null;
+        };
+        LeagueCode: {
+            /** @example K7MPQ2RS */
+            code: string;
+        };
+        /**
+         * @description Matches that count for a member.
+         * @enum {string}
+         */
+        LeagueCountsFrom: "league_start" | "joined";
+        LeagueDone: {
+            /** @example You left the league. */
+            message: string;
+        };
+        /**
+         * Format: int64
+         * @description Identifies a league of users.
+         */
+        LeagueId: number;
+        LeagueInvitation: {
+            /**
+             * @description Invite code. Case, spaces and hyphens have no meaning.
+             * @example K7MP-Q2RS
+             */
+            code?: string | null;
+            league_id?: components["schemas"]["LeagueId"] | null;
+        };
+        LeagueList: {
+            data: components["schemas"]["League"][];
+            meta: components["schemas"]["PageMeta"];
+        };
+        LeagueResponse: {
+            data: components["schemas"]["League"];
+        };
+        /** @enum {string} */
+        LeagueRole: "owner" | "member";
+        LeagueSaved: {
+            /** @example League created. */
+            message: string;
+            data: components["schemas"]["League"];
+        };
+        LeagueTable: {
+            data: components["schemas"]["LeagueTableData"];
+            meta: components["schemas"]["LeagueTableMeta"];
+        };
+        /** @description A page of the table, and the caller's place. */
+        LeagueTableData: {
+            rows: components["schemas"]["LeagueTableRow"][];
+            me: components["schemas"]["LeagueTableRow"] | null;
+            /** @description Up to five members before the caller, the caller, and up to five after. Empty for non-members. */
+            neighbours: components["schemas"]["LeagueTableRow"][];
+        };
+        LeagueTableMeta: {
+            /** @example 12 */
+            total_members: number;
+            /** Format: int32 */
+            round: number | null;
+            /**
+             * @description Whether all matches of the round have a result or are void, and the table includes all results; null without
+             *     `round`.
+             */
+            round_complete: boolean | null;
+            /** @description Members with rank 1 once the round is complete, at most ten; else empty. */
+            winners: components["schemas"]["LeagueUser"][];
+            /** @description Cursor of the next page; null on the last page. */
+            next_cursor: string | null;
+        };
+        /** @description A member in the table. Members with equal points share a rank, and are sorted by exact scores, then by correct outcomes. */
+        LeagueTableRow: {
+            /**
+             * Format: int64
+             * @example 3
+             */
+            rank: number;
+            user: components["schemas"]["LeagueUser"];
+            /**
+             * Format: int32
+             * @example 412
+             */
+            points: number;
+            /**
+             * Format: int32
+             * @description Number of exactly predicted scores.
+             * @example 4
+             */
+            exact: number;
+            /**
+             * Format: int32
+             * @description Number of correctly predicted outcomes.
+             * @example 13
+             */
+            correct: number;
+            /**
+             * Format: int32
+             * @description Number of predicted matches that have a result.
+             * @example 21
+             */
+            settled: number;
+            /**
+             * Format: int64
+             * @description Places gained by the latest round, negative if lost; null without an earlier result, and with `round`.
+             * @example 2
+             */
+            movement: number | null;
+        };
+        LeagueUser: {
+            id: components["schemas"]["UserId"];
+            /** @example swift_winger */
+            username: string;
+            /** @example Ada Obi */
+            name: string | null;
+        };
+        /**
+         * @description Who can find a league.
+         * @enum {string}
+         */
+        LeagueVisibility: "private" | "public";
         /** @description A prediction as other users see it. */
         ListedPrediction: {
             id: components["schemas"]["PredictionId"];
@@ -2103,10 +2420,49 @@ export interface components {
              */
             body: string;
         };
+        NewCode: {
+            /** @example New code created. */
+            message: string;
+            data: components["schemas"]["LeagueCode"];
+        };
         NewCredentials: {
             /** @example Chat credentials created. */
             message: string;
             data: components["schemas"]["CredentialsData"];
+        };
+        NewLeague: {
+            /** @example Office league */
+            name: string;
+            /** @description Tournaments whose matches count. */
+            tournament_ids: number[];
+            /**
+             * Format: int32
+             * @description Only matches of this round or a later one count.
+             */
+            from_round?: number | null;
+            /**
+             * Format: date-time
+             * @description Only matches that start at this time or later count. Not together with `from_round`.
+             * @example 2026-11-20T15:00:00Z
+             */
+            from?: string | null;
+            /**
+             * Format: int32
+             * @description Greatest number of members, including the owner. The setting `leagues.max_members` limits it.
+             * @default 100
+             */
+            max_members?: number | null;
+            visibility?: components["schemas"]["LeagueVisibility"] | null;
+            counts_from?: components["schemas"]["LeagueCountsFrom"] | null;
+            /**
+             * @description Whether to create a private chat room, which members join and leave with the league.
+             * @default false
+             */
+            chat?: boolean | null;
+        };
+        NewLeagueOwner: {
+            /** @description Another member. */
+            user_id: components["schemas"]["UserId"];
         };
         NewRoom: {
             /** @example Derby talk */
@@ -2193,6 +2549,25 @@ export interface components {
             /** @example Other teams saved. */
             message: string;
             data: components["schemas"]["OtherTeams"];
+        };
+        /** @description Place of the caller in a league. */
+        OwnLeaguePlace: {
+            role: components["schemas"]["LeagueRole"];
+            /**
+             * Format: int64
+             * @example 3
+             */
+            rank: number;
+            /**
+             * Format: int32
+             * @example 412
+             */
+            points: number;
+            /**
+             * Format: date-time
+             * @example 2026-11-20T15:00:00Z
+             */
+            joined_at: string;
         };
         /** @description A prediction made by the caller, with its match. */
         OwnPrediction: components["schemas"]["Prediction"] & {
@@ -5159,6 +5534,514 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
+        };
+    };
+    list_leagues: {
+        parameters: {
+            query?: {
+                /** @description Public leagues that the caller can see, newest first, instead of the caller's own, last joined first. */
+                public?: boolean;
+                /** @description Only leagues whose name contains this text, in any case. */
+                search?: string;
+                /**
+                 * @description Page number, starting at 1.
+                 * @example 1
+                 */
+                page?: number;
+                /**
+                 * @description Number of items per page. Values above 100 are treated as 100.
+                 * @example 20
+                 */
+                per_page?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LeagueList"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Suspended"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    create_league: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description Unique key of this request, chosen by the client, like a UUID. A request that is sent again with the same key, path and body within 24 hours is not performed again: the response is the stored one, with `Idempotency-Replayed: true`. Responses with status 401, 403, 413, 429 or 5xx are not stored, nor are responses with credentials. The same key with another body is 422 `idempotency_key_reused`.
+                 * @example 8e03978e-40d5-43dd-bc93-6894a57f9324
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewLeague"];
+            };
+        };
+        responses: {
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LeagueSaved"];
+                };
+            };
+            400: components["responses"]["Malformed"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Suspended"];
+            /** @description The caller belongs to too many leagues (`too_many_leagues`) */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            413: components["responses"]["TooLarge"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    join_league: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description Unique key of this request, chosen by the client, like a UUID. A request that is sent again with the same key, path and body within 24 hours is not performed again: the response is the stored one, with `Idempotency-Replayed: true`. Responses with status 401, 403, 413, 429 or 5xx are not stored, nor are responses with credentials. The same key with another body is 422 `idempotency_key_reused`.
+                 * @example 8e03978e-40d5-43dd-bc93-6894a57f9324
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["LeagueInvitation"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LeagueSaved"];
+                };
+            };
+            400: components["responses"]["Malformed"];
+            401: components["responses"]["Unauthenticated"];
+            /** @description The caller was removed from this league (`removed_from_league`), or the owner has blocked the caller (`not_allowed`) */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description No league has this code or id */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description The caller is a member (`already_a_member`), belongs to too many leagues (`too_many_leagues`), or the league is full (`league_full`) */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            413: components["responses"]["TooLarge"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    get_league: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the league */
+                league: components["schemas"]["LeagueId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LeagueResponse"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Suspended"];
+            /** @description The league does not exist, or is private and the caller is not a member */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    change_league: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the league */
+                league: components["schemas"]["LeagueId"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["LeagueChange"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LeagueSaved"];
+                };
+            };
+            400: components["responses"]["Malformed"];
+            401: components["responses"]["Unauthenticated"];
+            /** @description The caller is not the owner (`not_the_owner`) */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description The league does not exist, or is private and the caller is not a member */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            413: components["responses"]["TooLarge"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    leave_league: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description Unique key of this request, chosen by the client, like a UUID. A request that is sent again with the same key, path and body within 24 hours is not performed again: the response is the stored one, with `Idempotency-Replayed: true`. Responses with status 401, 403, 413, 429 or 5xx are not stored, nor are responses with credentials. The same key with another body is 422 `idempotency_key_reused`.
+                 * @example 8e03978e-40d5-43dd-bc93-6894a57f9324
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description Id of the league */
+                league: components["schemas"]["LeagueId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LeagueDone"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            /** @description The caller is not a member (`not_a_member`) */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description The league does not exist, or is private and the caller is not a member */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description The caller is the owner, and there are other members (`owner_cannot_leave`) */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    remove_member: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the league */
+                league: components["schemas"]["LeagueId"];
+                /** @description Id of the member */
+                user: components["schemas"]["UserId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LeagueDone"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            /** @description The caller is not the owner (`not_the_owner`) */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description The league does not exist, or has no such member */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description The member is the owner */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    rotate_code: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description Unique key of this request, chosen by the client, like a UUID. A request that is sent again with the same key, path and body within 24 hours is not performed again: the response is the stored one, with `Idempotency-Replayed: true`. Responses with status 401, 403, 413, 429 or 5xx are not stored, nor are responses with credentials. The same key with another body is 422 `idempotency_key_reused`.
+                 * @example 8e03978e-40d5-43dd-bc93-6894a57f9324
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description Id of the league */
+                league: components["schemas"]["LeagueId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NewCode"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            /** @description The caller is not the owner (`not_the_owner`) */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description The league does not exist, or is private and the caller is not a member */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            409: components["responses"]["InProgress"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    hand_over: {
+        parameters: {
+            query?: never;
+            header?: {
+                /**
+                 * @description Unique key of this request, chosen by the client, like a UUID. A request that is sent again with the same key, path and body within 24 hours is not performed again: the response is the stored one, with `Idempotency-Replayed: true`. Responses with status 401, 403, 413, 429 or 5xx are not stored, nor are responses with credentials. The same key with another body is 422 `idempotency_key_reused`.
+                 * @example 8e03978e-40d5-43dd-bc93-6894a57f9324
+                 */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+            };
+            path: {
+                /** @description Id of the league */
+                league: components["schemas"]["LeagueId"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewLeagueOwner"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LeagueSaved"];
+                };
+            };
+            400: components["responses"]["Malformed"];
+            401: components["responses"]["Unauthenticated"];
+            /** @description The caller is not the owner (`not_the_owner`) */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description The league does not exist, or is private and the caller is not a member */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            409: components["responses"]["InProgress"];
+            413: components["responses"]["TooLarge"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    get_league_table: {
+        parameters: {
+            query?: {
+                /** @description Only matches of this round. */
+                round?: number;
+                /**
+                 * @description Number of members to return. Values above 100 are treated as 100.
+                 * @example 100
+                 */
+                per_page?: number;
+                /** @description Value of `next_cursor` in the previous response. */
+                cursor?: string;
+            };
+            header?: never;
+            path: {
+                /** @description Id of the league */
+                league: components["schemas"]["LeagueId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LeagueTable"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Suspended"];
+            /** @description The league does not exist, or is private and the caller is not a member */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
         };
     };
     claim_daily_coins: {
