@@ -11,7 +11,7 @@ use platform::{
     rate_limit::{Decision, Limit, RateLimiter},
     settings::CodeKey,
 };
-use sqlx::{PgConnection, PgPool};
+use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 use time::OffsetDateTime;
 use tokio::sync::Notify;
 use web::{
@@ -458,22 +458,23 @@ impl Leagues {
         Ok(())
     }
 
-    /// Checks that the caller owns a league that they can see, and locks it until the transaction ends.
-    async fn lock_own(
+    /// Begins a transaction that locks a league of the caller until it ends. Refuses a league that the caller does not
+    /// own, or must not know. Whether they know it is read before: a request never waits for a second connection while
+    /// it has one.
+    async fn begin_as_owner(
         &self,
-        connection: &mut PgConnection,
         user: UserId,
         id: LeagueId,
-    ) -> Result<StoredLeague, LeagueError> {
+    ) -> Result<(Transaction<'static, Postgres>, StoredLeague), LeagueError> {
         let found = self.visible(user, id).await?;
-        let (owner, _) = store::lock(connection, id).await?.ok_or(LeagueError::NotFound)?;
-        if owner == user { Ok(found) } else { Err(LeagueError::NotTheOwner) }
+        let mut tx = database::begin(&self.inner.db).await?;
+        let (owner, _) = store::lock(&mut tx, id).await?.ok_or(LeagueError::NotFound)?;
+        if owner == user { Ok((tx, found)) } else { Err(LeagueError::NotTheOwner) }
     }
 
     /// Removes a member, who cannot join again.
     pub async fn remove(&self, user: UserId, id: LeagueId, member: UserId) -> Result<(), LeagueError> {
-        let mut tx = database::begin(&self.inner.db).await?;
-        let found = self.lock_own(&mut tx, user, id).await?;
+        let (mut tx, found) = self.begin_as_owner(user, id).await?;
         if member == user {
             return Err(LeagueError::IsOwner);
         }
@@ -490,8 +491,7 @@ impl Leagues {
     /// Replaces the code. The old one stops working at once.
     pub async fn rotate(&self, user: UserId, id: LeagueId) -> Result<InviteCode, LeagueError> {
         let stored = self.new_code()?;
-        let mut tx = database::begin(&self.inner.db).await?;
-        self.lock_own(&mut tx, user, id).await?;
+        let (mut tx, _) = self.begin_as_owner(user, id).await?;
         store::set_code(&mut tx, id, &stored).await?;
         tx.commit().await?;
         self.inner.vault.open(&stored.encrypted).ok_or(LeagueError::NoKey)
@@ -504,8 +504,7 @@ impl Leagues {
         name: Option<&LeagueName>,
         max_members: Option<i32>,
     ) -> Result<LeagueView, LeagueError> {
-        let mut tx = database::begin(&self.inner.db).await?;
-        let found = self.lock_own(&mut tx, user, id).await?;
+        let (mut tx, found) = self.begin_as_owner(user, id).await?;
         if let Some(most) = max_members {
             self.check_size(most, found.league.is_exact())?;
         }
@@ -518,8 +517,7 @@ impl Leagues {
 
     /// Makes another member the owner.
     pub async fn hand_over(&self, user: UserId, id: LeagueId, heir: UserId) -> Result<LeagueView, LeagueError> {
-        let mut tx = database::begin(&self.inner.db).await?;
-        self.lock_own(&mut tx, user, id).await?;
+        let (mut tx, _) = self.begin_as_owner(user, id).await?;
         if heir == user || !store::is_member(&mut *tx, id, heir).await? {
             return Err(LeagueError::NotAnHeir);
         }
