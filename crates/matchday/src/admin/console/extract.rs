@@ -336,6 +336,11 @@ impl From<CorrectError> for PageError {
                 Self::Invalid("No team advances, because this is not a knockout match.".into())
             }
             CorrectError::Database(error) | CorrectError::Import(ImportError::Database(error)) => error.into(),
+            // The rules of the sport refuse the correction.
+            CorrectError::Import(ImportError::Conflict(faults)) => {
+                let problems: Vec<&str> = faults.iter().map(|fault| fault.problem.as_str()).collect();
+                Self::Invalid(format!("Invalid correction: {}.", problems.join("; ")))
+            }
             CorrectError::Import(error) => Self::Internal(error.into()),
         }
     }

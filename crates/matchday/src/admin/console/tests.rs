@@ -290,6 +290,36 @@ async fn team_that_advanced_is_corrected() {
 }
 
 #[tokio::test]
+async fn correction_against_rules_of_sport_is_explained() {
+    TestApp::run(async |app| {
+        let fixtures = app.fixtures();
+        let sport = json!({"sport": {"slug": "hoops", "name": "Hoops", "draws_allowed": false}});
+        let entry = fixtures.a_match("m").starting_in(Duration::ZERO).at("finished", 81, 80).json();
+        let event = fixtures.import_with(sport, &[entry]).await[0];
+        let on = format!("/console/matches/{event}/correction?status=finished&home=80&away=80");
+        let html = page(app, &on).await;
+        let hidden = |name: &str| {
+            let (_, rest) = html.split_once(&format!("name=\"{name}\" value=\"")).expect("a field");
+            rest.split_once('"').expect("a value").0.to_owned()
+        };
+        let (seen, mark) = (hidden("seen"), hidden("mark"));
+        let fields = [
+            ("status", "finished"),
+            ("home", "80"),
+            ("away", "80"),
+            ("seen", seen.as_str()),
+            ("mark", &mark),
+            ("reason", "test"),
+        ];
+        let answer = post(app, &format!("/console/matches/{event}/correction"), &fields, &[]).await;
+        assert!(text(&answer).contains("a match of this sport cannot end in a draw"), "{}", text(&answer));
+        assert!(answer.status.is_client_error(), "{}", answer.status);
+        app.published().await;
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn public_listener_has_no_console() {
     TestApp::run(async |app| {
         for path in PAGES.into_iter().chain(["/console/style.css"]) {
