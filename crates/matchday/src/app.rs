@@ -259,7 +259,7 @@ impl App {
             &config.stream,
         );
         let rounds = Rounds { db: core.db.clone(), streams: streams.clone(), leaderboards: leaderboards.clone() };
-        let leagues = Leagues::new(&core, &config.codes.keys, &config.leagues);
+        let leagues = Leagues::new(&core, redis.clone(), &config.redis.prefix, &config.codes.keys, &config.leagues);
         let league_work = LeagueWork { leagues: leagues.clone(), rooms: rooms.clone() };
         let announcements = Announcements {
             db: core.db.clone(),

@@ -57,6 +57,7 @@ impl From<LeagueError> for ApiError {
             LeagueError::NotAnHeir => Self::invalid_field("user_id", "must be another member of the league"),
             LeagueError::Limited(decision) => Self::rate_limited(decision),
             LeagueError::Database(error) => error.into(),
+            LeagueError::Table(error) => error.into(),
             error @ (LeagueError::NoKey | LeagueError::Message(_)) => Self::internal(error),
         }
     }
@@ -621,7 +622,7 @@ struct RowItem {
 #[schema(as = LeagueTableMeta)]
 struct TableMeta {
     #[schema(example = 12)]
-    total_members: usize,
+    total_members: i32,
     #[schema(required, minimum = 1, maximum = 999)]
     round: Option<i16>,
     /// Whether all matches of the round have a result or are void, and the table includes all results; null without

@@ -1,12 +1,15 @@
 //! Leagues: named groups of users, joined by an invite code, with their own table. A league adds no work when a match ends:
-//! its table is summed from the scores of its members when it is read.
+//! its table is summed from the scores of its members when it is read, or copied from them in the background if the league
+//! is large.
 
 mod codes;
 mod handlers;
+mod large;
 mod rules;
 pub mod service;
 pub mod settings;
 mod store;
+mod sums;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -14,7 +14,7 @@ use web::{
 use crate::game::scores::rules::{Score, Standing, ranks};
 
 /// Number of members shown before and after the caller.
-const NEIGHBOURS: usize = 5;
+pub(super) const NEIGHBOURS: usize = 5;
 
 /// Name of a league: 1 to 100 characters, trimmed, without control characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,6 +129,19 @@ pub(super) struct MemberScore {
     pub(super) latest_round: Score,
 }
 
+impl MemberScore {
+    /// Score before the latest round.
+    pub(super) fn before(&self) -> Score {
+        let (all, latest) = (self.all, self.latest_round);
+        Score {
+            points: all.points - latest.points,
+            exact: all.exact - latest.exact,
+            correct: all.correct - latest.correct,
+            settled: all.settled - latest.settled,
+        }
+    }
+}
+
 /// A member in the table of a league.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableRow {
@@ -147,7 +160,7 @@ impl TableRow {
     }
 }
 
-fn standing(score: Score) -> Standing {
+pub(super) fn standing(score: Score) -> Standing {
     Standing { points: score.points, exact: score.exact, correct: score.correct }
 }
 
@@ -162,7 +175,7 @@ pub(super) fn table(members: &[(UserId, MemberScore)], has_earlier: bool) -> Vec
     let now = ranked(members.iter().map(|(user, score)| (*user, score.all)).collect());
     let mut before: std::collections::HashMap<UserId, i64> = std::collections::HashMap::new();
     if has_earlier {
-        let earlier = members.iter().map(|(user, score)| (*user, without(score.all, score.latest_round))).collect();
+        let earlier = members.iter().map(|(user, score)| (*user, score.before())).collect();
         before = ranked(earlier).into_iter().map(|(user, rank, _)| (user, rank)).collect();
     }
     let row = |(user, rank, score)| {
@@ -170,15 +183,6 @@ pub(super) fn table(members: &[(UserId, MemberScore)], has_earlier: bool) -> Vec
         TableRow { user, rank, score, movement }
     };
     now.into_iter().map(row).collect()
-}
-
-fn without(all: Score, part: Score) -> Score {
-    Score {
-        points: all.points - part.points,
-        exact: all.exact - part.exact,
-        correct: all.correct - part.correct,
-        settled: all.settled - part.settled,
-    }
 }
 
 /// Returns the caller's row with up to five rows before and after it; empty if the caller is not a member.
@@ -198,8 +202,9 @@ pub(super) fn page(rows: &[TableRow], after: Option<Position>, limit: usize) -> 
 /// Position in a table, opaque to clients: directly after the member with this standing and id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
-    key: i64,
-    user: i64,
+    /// Key of the standing.
+    pub(super) key: i64,
+    pub(super) user: i64,
 }
 
 impl fmt::Display for Position {

@@ -11,6 +11,7 @@ use platform::{
     rate_limit::{Decision, Limit, RateLimiter},
     settings::CodeKey,
 };
+use redis::aio::ConnectionManager;
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 use time::OffsetDateTime;
 use tokio::sync::Notify;
@@ -24,17 +25,17 @@ use web::{
 pub use super::{
     codes::InviteCode,
     rules::{CountsFrom, League, LeagueName, Player, Position, TableRow, Visibility},
+    table::{Ranking, TablePage},
 };
 use super::{
     codes::{CodeVault, StoredCode},
-    rules,
     settings::Settings,
     store::{self, NewLeague, StoredLeague},
-    table::Tables,
+    table::{Shown, Tables},
     work::{ROOM, RoomWork},
 };
 use crate::{
-    game::scores::rounds::MOST_WINNERS,
+    game::scores::leaderboard_cache::LeaderboardError,
     identity::{accounts, idempotency::RequestKey},
 };
 
@@ -108,23 +109,15 @@ pub struct OwnPlace {
 }
 
 /// A page of the table of a league, as seen by one user.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableView {
     pub rows: Vec<(TableRow, Player)>,
     pub own: Option<(TableRow, Player)>,
     pub neighbours: Vec<(TableRow, Player)>,
-    pub total_members: usize,
+    pub total_members: i32,
     pub round_complete: Option<bool>,
     pub winners: Vec<Player>,
     pub next: Option<Position>,
-}
-
-/// Requested page of a table.
-#[derive(Clone, Copy, Debug)]
-pub struct TablePage {
-    pub round: Option<i16>,
-    pub after: Option<Position>,
-    pub limit: i64,
 }
 
 /// Reason why a request about a league was refused.
@@ -174,13 +167,16 @@ pub enum LeagueError {
     Database(#[from] sqlx::Error),
     #[error(transparent)]
     Message(#[from] serde_json::Error),
+    /// The table of a large league could not be read.
+    #[error(transparent)]
+    Table(#[from] LeaderboardError),
 }
 
 impl Leagues {
-    pub fn new(core: &Core, keys: &[CodeKey], settings: &Settings) -> Self {
+    pub fn new(core: &Core, redis: ConnectionManager, prefix: &str, keys: &[CodeKey], settings: &Settings) -> Self {
         let Core { db, clock, random, limits, env, outbox_written, .. } = core.clone();
         let inner = Inner {
-            tables: Tables::new(db.clone()),
+            tables: Tables::new(core, redis, prefix, settings.large_from),
             db,
             clock,
             random,
@@ -250,7 +246,7 @@ impl Leagues {
     /// Checks the greatest number of members against the settings.
     fn check_size(&self, max_members: i32, by_time: bool) -> Result<(), LeagueError> {
         let settings = &self.inner.settings;
-        let (most, exact) = (i32::from(settings.max_members), i32::from(settings.exact_limit));
+        let (most, exact) = (i32::try_from(settings.max_members).unwrap_or(i32::MAX), i32::from(settings.exact_limit));
         match max_members {
             wanted if wanted > most => Err(LeagueError::TooLarge(most)),
             wanted if by_time && wanted > exact => Err(LeagueError::TooLargeForTimes(exact)),
@@ -322,12 +318,12 @@ impl Leagues {
         let Some(joined_at) = joined_at else {
             return Ok(LeagueView { league, owner, code: None, room: None, own: None });
         };
-        let table = self.inner.tables.of(&league, None).await?;
-        let place = table.rows.iter().find(|row| row.user == user);
+        let ranks = self.inner.tables.ranks(&league, &[(user, joined_at)]).await?;
+        let place = ranks.get(&user);
         let own = OwnPlace {
             is_owner: league.owner == user,
-            rank: place.map_or(1, |row| row.rank),
-            points: place.map_or(0, |row| row.score.points),
+            rank: place.map_or(1, |place| place.rank),
+            points: place.map_or(0, |place| place.points),
             joined_at,
         };
         Ok(LeagueView { league, owner, code: self.inner.vault.open(&code), room, own: Some(own) })
@@ -528,20 +524,14 @@ impl Leagues {
 
     /// Returns a page of the table. Leaves out users whom the caller has blocked; the ranks of the others stay.
     pub async fn table(&self, user: UserId, id: LeagueId, page: TablePage) -> Result<TableView, LeagueError> {
-        let found = self.visible(user, id).await?;
-        let db = &self.inner.db;
-        let table = self.inner.tables.of(&found.league, page.round).await?;
+        let StoredLeague { league, joined_at, .. } = self.visible(user, id).await?;
+        let (db, own) = (&self.inner.db, joined_at.map(|joined_at| (user, joined_at)));
+        let Shown { rows, own, neighbours, round_complete, winners, next } =
+            self.inner.tables.shown(&league, page, own).await?;
         let blocked = store::blocked_by(db, user).await?;
-        let limit = usize::try_from(page.limit).unwrap_or_default();
-        let (rows, next) = rules::page(&table.rows, page.after, limit);
-        let own: Vec<TableRow> = table.rows.iter().filter(|row| row.user == user).copied().collect();
-        let near = rules::neighbours(&table.rows, user);
-        let winners: Vec<TableRow> = match table.round_complete {
-            Some(true) => table.rows.iter().take_while(|row| row.rank == 1).take(MOST_WINNERS).copied().collect(),
-            _ => Vec::new(),
-        };
-        let shown: Vec<i64> = rows.iter().chain(near).chain(&winners).map(|row| row.user.0).collect();
-        let players = store::players(db, &shown).await?;
+        let shown: Vec<i64> = rows.iter().chain(&neighbours).chain(&winners).map(|row| row.user.0).collect();
+        // A copied table may contain members who have left.
+        let players = store::named_members(db, id, &shown).await?;
         let named = |row: &TableRow| {
             let player = players.get(&row.user).filter(|_| !blocked.contains(&row.user.0))?;
             Some((*row, player.clone()))
@@ -549,9 +539,9 @@ impl Leagues {
         Ok(TableView {
             rows: rows.iter().filter_map(named).collect(),
             own: own.iter().find_map(named),
-            neighbours: near.iter().filter_map(named).collect(),
-            total_members: table.rows.len(),
-            round_complete: table.round_complete,
+            neighbours: neighbours.iter().filter_map(named).collect(),
+            total_members: league.member_count,
+            round_complete,
             winners: winners.iter().filter_map(named).map(|(_, player)| player).collect(),
             next,
         })

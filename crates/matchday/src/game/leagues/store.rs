@@ -12,7 +12,8 @@ use web::{
 
 use super::{
     codes::StoredCode,
-    rules::{CountsFrom, League, Player, Visibility},
+    rules::{CountsFrom, League, MemberScore, Player, Visibility},
+    sums::Member,
 };
 use crate::{game::scores::rules::Score, identity::idempotency::RequestKey};
 
@@ -439,10 +440,7 @@ pub(super) async fn leagues_of(executor: impl PgExecutor<'_>, user: UserId) -> s
 }
 
 /// Returns the members of a league, with the times at which they joined.
-pub(super) async fn members(
-    executor: impl PgExecutor<'_>,
-    league: LeagueId,
-) -> sqlx::Result<Vec<(UserId, OffsetDateTime)>> {
+pub(super) async fn members(executor: impl PgExecutor<'_>, league: LeagueId) -> sqlx::Result<Vec<Member>> {
     let rows = sqlx::query!(
         r#"select user_id as "user_id: UserId", joined_at from league_members where league_id = $1 order by user_id"#,
         league.0,
@@ -450,6 +448,62 @@ pub(super) async fn members(
     .fetch_all(executor)
     .await?;
     Ok(rows.into_iter().map(|row| (row.user_id, row.joined_at)).collect())
+}
+
+/// Returns the members of a league with ids greater than `after`, in the order of their ids.
+pub(super) async fn members_after(
+    executor: impl PgExecutor<'_>,
+    league: LeagueId,
+    after: i64,
+    limit: i64,
+) -> sqlx::Result<Vec<Member>> {
+    let rows = sqlx::query!(
+        r#"select user_id as "user_id: UserId", joined_at from league_members
+           where league_id = $1 and user_id > $2 order by user_id limit $3"#,
+        league.0,
+        after,
+        limit,
+    )
+    .fetch_all(executor)
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.user_id, row.joined_at)).collect())
+}
+
+/// Returns the members of a league with ids less than `before`, the greatest one first.
+pub(super) async fn members_before(
+    executor: impl PgExecutor<'_>,
+    league: LeagueId,
+    before: UserId,
+    limit: i64,
+) -> sqlx::Result<Vec<UserId>> {
+    sqlx::query_scalar!(
+        r#"select user_id as "user_id: UserId" from league_members
+           where league_id = $1 and user_id < $2 order by user_id desc limit $3"#,
+        league.0,
+        before.0,
+        limit,
+    )
+    .fetch_all(executor)
+    .await
+}
+
+/// Returns those of these users who are members, with their names; deleted users are missing.
+pub(super) async fn named_members(
+    executor: impl PgExecutor<'_>,
+    league: LeagueId,
+    users: &[i64],
+) -> sqlx::Result<HashMap<UserId, Player>> {
+    let rows = sqlx::query_as!(
+        Player,
+        r#"select u.user_id as "id: UserId", u.username, u.name
+           from users u join league_members m on m.user_id = u.user_id
+           where m.league_id = $1 and u.user_id = any($2)"#,
+        league.0,
+        users,
+    )
+    .fetch_all(executor)
+    .await?;
+    Ok(rows.into_iter().map(|player| (player.id, player)).collect())
 }
 
 /// Returns the names of these users; deleted users are missing.
@@ -503,36 +557,39 @@ pub(super) async fn rounds(
     .await
 }
 
-/// A member's stored score in a scope.
-pub(super) struct ScopeScore {
-    pub(super) user: UserId,
-    pub(super) scope: String,
-    pub(super) score: Score,
-}
-
-/// Returns the scores of these users in these scopes.
-pub(super) async fn scores(
+/// Sums the scores of these users in `scopes`, and those in `latest`. Users without a score are missing.
+pub(super) async fn score_sums(
     executor: impl PgExecutor<'_>,
     users: &[i64],
     scopes: &[String],
-) -> sqlx::Result<Vec<ScopeScore>> {
+    latest: &[String],
+) -> sqlx::Result<Vec<(UserId, MemberScore)>> {
     let rows = sqlx::query!(
-        r#"select user_id as "user: UserId", scope, points, exact, correct, settled
-           from user_scores where user_id = any($1) and scope = any($2)"#,
+        r#"select user_id as "user: UserId",
+                  coalesce(sum(points) filter (where scope = any($2)), 0)::integer as "points!",
+                  coalesce(sum(exact) filter (where scope = any($2)), 0)::integer as "exact!",
+                  coalesce(sum(correct) filter (where scope = any($2)), 0)::integer as "correct!",
+                  coalesce(sum(settled) filter (where scope = any($2)), 0)::integer as "settled!",
+                  coalesce(sum(points) filter (where scope = any($3)), 0)::integer as "latest_points!",
+                  coalesce(sum(exact) filter (where scope = any($3)), 0)::integer as "latest_exact!",
+                  coalesce(sum(correct) filter (where scope = any($3)), 0)::integer as "latest_correct!",
+                  coalesce(sum(settled) filter (where scope = any($3)), 0)::integer as "latest_settled!"
+           from user_scores
+           where user_id = any($1) and scope = any($2 || $3)
+           group by user_id"#,
         users,
         scopes,
+        latest,
     )
     .fetch_all(executor)
     .await?;
     let score = |points, exact, correct, settled| Score { points, exact, correct, settled };
-    Ok(rows
-        .into_iter()
-        .map(|row| ScopeScore {
-            user: row.user,
-            scope: row.scope,
-            score: score(row.points, row.exact, row.correct, row.settled),
-        })
-        .collect())
+    let sums = rows.into_iter().map(|row| {
+        let all = score(row.points, row.exact, row.correct, row.settled);
+        let latest_round = score(row.latest_points, row.latest_exact, row.latest_correct, row.latest_settled);
+        (row.user, MemberScore { all, latest_round })
+    });
+    Ok(sums.collect())
 }
 
 /// A member's points by round, summed from predictions.

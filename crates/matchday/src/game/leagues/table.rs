@@ -1,5 +1,5 @@
-//! Tables of leagues. A table is summed from the scores of the members when it is read, and kept for a second, so that
-//! many readers of one league share the work.
+//! Tables of leagues. The table of a small league is summed from the scores of the members when it is read, and kept for
+//! a second, so that many readers of one league share the work. That of a large league is read from Redis.
 
 use std::{
     collections::HashMap,
@@ -7,15 +7,19 @@ use std::{
     time::{Duration, Instant},
 };
 
+use platform::Core;
+use redis::aio::ConnectionManager;
 use sqlx::PgPool;
 use tokio::sync::Mutex;
 use web::ids::{LeagueId, UserId};
 
 use super::{
-    rules::{self, CountsFrom, League, MemberScore, TableRow},
-    store::{self, RoundRow},
+    large::LargeTables,
+    rules::{self, League, Position, TableRow},
+    store,
+    sums::{self, Member},
 };
-use crate::game::scores::rules::{Scope, Score};
+use crate::game::scores::{leaderboard_cache::LeaderboardError, rounds::MOST_WINNERS};
 
 /// Time for which a table is kept.
 const KEPT_FOR: Duration = Duration::from_secs(1);
@@ -24,13 +28,41 @@ const KEPT: usize = 10_000;
 /// Number of locks that share the computation of tables. Two leagues may have the same one, and then wait for each other.
 const LOCKS: i64 = 64;
 
-/// The table of a league.
+/// Requested page of a table.
+#[derive(Clone, Copy, Debug)]
+pub struct TablePage {
+    pub round: Option<i16>,
+    pub after: Option<Position>,
+    pub limit: i64,
+}
+
+/// Part of a table that a response shows.
 #[derive(Clone, Debug)]
-pub(super) struct LeagueTable {
-    /// All members, in the order of the table.
+pub(super) struct Shown {
     pub(super) rows: Vec<TableRow>,
+    pub(super) own: Option<TableRow>,
+    pub(super) neighbours: Vec<TableRow>,
     /// Whether the round is complete; `None` for the table of all rounds.
     pub(super) round_complete: Option<bool>,
+    /// First members of a complete round.
+    pub(super) winners: Vec<TableRow>,
+    pub(super) next: Option<Position>,
+}
+
+/// Rank and points of a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ranking {
+    pub rank: i64,
+    pub points: i32,
+}
+
+/// The table of a small league.
+#[derive(Clone, Debug)]
+struct LeagueTable {
+    /// All members, in the order of the table.
+    rows: Vec<TableRow>,
+    /// Whether the round is complete; `None` for the table of all rounds.
+    round_complete: Option<bool>,
 }
 
 #[derive(Clone)]
@@ -43,19 +75,60 @@ struct Kept {
 /// Computes and keeps tables.
 pub(super) struct Tables {
     db: PgPool,
+    large: LargeTables,
+    /// A league that allows more members is large.
+    large_from: i32,
     kept: quick_cache::sync::Cache<(LeagueId, Option<i16>), Kept>,
     locks: Vec<Mutex<()>>,
 }
 
 impl Tables {
-    pub(super) fn new(db: PgPool) -> Self {
-        let locks = (0..LOCKS).map(|_| Mutex::default()).collect();
-        Self { db, kept: quick_cache::sync::Cache::new(KEPT), locks }
+    pub(super) fn new(core: &Core, redis: ConnectionManager, prefix: &str, large_from: u16) -> Self {
+        Self {
+            db: core.db.clone(),
+            large: LargeTables::new(core, redis, prefix),
+            large_from: large_from.into(),
+            kept: quick_cache::sync::Cache::new(KEPT),
+            locks: (0..LOCKS).map(|_| Mutex::default()).collect(),
+        }
     }
 
-    /// Returns the table of a league, of all rounds or of one. A change of the members is visible immediately, a result
+    /// Whether the table of a league is in Redis. One that counts matches by time is always summed from predictions.
+    pub(super) fn is_large(&self, league: &League) -> bool {
+        league.max_members > self.large_from && !league.is_exact()
+    }
+
+    /// Reads a page of the table of a league, as seen by `own`, or by a user who is not a member.
+    pub(super) async fn shown(
+        &self,
+        league: &League,
+        page: TablePage,
+        own: Option<Member>,
+    ) -> Result<Shown, LeaderboardError> {
+        if self.is_large(league) {
+            return self.large.shown(league, page, own).await;
+        }
+        Ok(self.of(league, page.round).await?.shown(page, own))
+    }
+
+    /// Returns the ranks of these members.
+    pub(super) async fn ranks(
+        &self,
+        league: &League,
+        members: &[Member],
+    ) -> Result<HashMap<UserId, Ranking>, LeaderboardError> {
+        if self.is_large(league) {
+            return self.large.ranks(league, members).await;
+        }
+        let table = self.of(league, None).await?;
+        let wanted = |row: &&TableRow| members.iter().any(|(user, _)| *user == row.user);
+        let ranking = |row: &TableRow| (row.user, Ranking { rank: row.rank, points: row.score.points });
+        Ok(table.rows.iter().filter(wanted).map(ranking).collect())
+    }
+
+    /// Returns the table of a small league, of all rounds or of one. A change of the members is visible immediately, a result
     /// within a second after it is in the scores.
-    pub(super) async fn of(&self, league: &League, round: Option<i16>) -> sqlx::Result<Arc<LeagueTable>> {
+    async fn of(&self, league: &League, round: Option<i16>) -> sqlx::Result<Arc<LeagueTable>> {
         if let Some(kept) = self.current(league, round) {
             return Ok(kept);
         }
@@ -79,99 +152,30 @@ impl Tables {
     }
 
     async fn compute(&self, league: &League, round: Option<i16>) -> sqlx::Result<LeagueTable> {
-        let tournaments: Vec<i64> = league.tournaments.iter().map(|id| id.0).collect();
-        let rounds = store::rounds(&self.db, &tournaments, league.from_round, league.from).await?;
+        let outline = sums::outline(&self.db, league, round).await?;
         let members = store::members(&self.db, league.id).await?;
-        let of_round = |row: &&RoundRow| round.is_some() && row.round == round;
-        let round_complete = round.map(|_| {
-            let sum = |read: fn(&RoundRow) -> i64| rounds.iter().filter(of_round).map(read).sum::<i64>();
-            sum(|row| row.with_result) > 0 && sum(|row| row.open) == 0 && sum(|row| row.pending) == 0
-        });
-        let latest = rounds.iter().filter(|row| row.with_result > 0).filter_map(|row| row.round).max();
-        // A table of one round shows no movement.
-        let has_earlier =
-            round.is_none() && latest.is_some() && rounds.iter().any(|row| row.with_result > 0 && row.round != latest);
-        let mut scores: HashMap<UserId, MemberScore> = HashMap::new();
-        let needed = |of: i16| match round {
-            Some(round) => of == round,
-            // The score of the tournament includes the other rounds.
-            None => league.from_round.is_some() || Some(of) == latest,
+        let scores = sums::sum(&self.db, league, &outline, &members).await?;
+        let rows = rules::table(&scores, outline.latest.is_some());
+        Ok(LeagueTable { rows, round_complete: outline.round_complete })
+    }
+}
+
+impl LeagueTable {
+    fn shown(&self, page: TablePage, own: Option<Member>) -> Shown {
+        let limit = usize::try_from(page.limit).unwrap_or_default();
+        let (rows, next) = rules::page(&self.rows, page.after, limit);
+        let winners = match self.round_complete {
+            Some(true) => self.rows.iter().take_while(|row| row.rank == 1).take(MOST_WINNERS).copied().collect(),
+            _ => Vec::new(),
         };
-        let needed: Vec<RoundRow> = rounds.iter().filter(|row| row.round.is_some_and(needed)).copied().collect();
-        let parts = self.parts(league, round, &needed, &members).await?;
-        for (user, of, score) in parts {
-            let member = scores.entry(user).or_default();
-            if round.is_none() || of == round {
-                add(&mut member.all, score);
-            }
-            if of.is_some() && of == latest {
-                add(&mut member.latest_round, score);
-            }
+        let neighbours = own.map_or(&[][..], |(user, _)| rules::neighbours(&self.rows, user));
+        Shown {
+            rows: rows.to_vec(),
+            own: own.and_then(|(user, _)| neighbours.iter().find(|row| row.user == user).copied()),
+            neighbours: neighbours.to_vec(),
+            round_complete: self.round_complete,
+            winners,
+            next,
         }
-        let members: Vec<(UserId, MemberScore)> =
-            members.iter().map(|(user, _)| (*user, scores.get(user).copied().unwrap_or_default())).collect();
-        Ok(LeagueTable { rows: rules::table(&members, has_earlier), round_complete })
     }
-
-    /// Returns the scores of members in these rounds, and those of all other matches, if the table is not of one round.
-    async fn parts(
-        &self,
-        league: &League,
-        round: Option<i16>,
-        rounds: &[RoundRow],
-        members: &[(UserId, time::OffsetDateTime)],
-    ) -> sqlx::Result<Vec<(UserId, Option<i16>, Score)>> {
-        let users: Vec<i64> = members.iter().map(|(user, _)| user.0).collect();
-        let tournaments: Vec<i64> = league.tournaments.iter().map(|id| id.0).collect();
-        if league.is_exact() {
-            let start = league.from.unwrap_or(time::OffsetDateTime::UNIX_EPOCH);
-            let since: Vec<time::OffsetDateTime> = members
-                .iter()
-                .map(|(_, joined)| if league.counts_from == CountsFrom::Joined { start.max(*joined) } else { start })
-                .collect();
-            let rows = store::exact_scores(&self.db, &tournaments, league.from_round, &users, &since).await?;
-            return Ok(rows.into_iter().map(|row| (row.user, row.round, row.score)).collect());
-        }
-        let of_rounds = rounds
-            .iter()
-            .filter_map(|row| Some((Scope::Round { tournament: row.tournament, round: row.round? }, row.round)));
-        let mut scopes: HashMap<String, Option<i16>> =
-            of_rounds.map(|(scope, round)| (scope.to_string(), round)).collect();
-        let has_rest = round.is_none() && league.from_round.is_none();
-        if has_rest {
-            scopes.extend(league.tournaments.iter().map(|id| (Scope::Tournament(*id).to_string(), None)));
-        }
-        let names: Vec<String> = scopes.keys().cloned().collect();
-        let rows = store::scores(&self.db, &users, &names).await?;
-        let mut parts: Vec<(UserId, Option<i16>, Score)> = Vec::with_capacity(rows.len());
-        // The score of a tournament includes its rounds. What is left belongs to its other matches.
-        let mut left: HashMap<UserId, Score> = HashMap::new();
-        for row in rows {
-            match scopes.get(&row.scope).copied().flatten() {
-                Some(round) => {
-                    parts.push((row.user, Some(round), row.score));
-                    if has_rest {
-                        subtract(left.entry(row.user).or_default(), row.score);
-                    }
-                }
-                None => add(left.entry(row.user).or_default(), row.score),
-            }
-        }
-        parts.extend(left.into_iter().map(|(user, score)| (user, None, score)));
-        Ok(parts)
-    }
-}
-
-fn add(sum: &mut Score, part: Score) {
-    sum.points += part.points;
-    sum.exact += part.exact;
-    sum.correct += part.correct;
-    sum.settled += part.settled;
-}
-
-fn subtract(sum: &mut Score, part: Score) {
-    sum.points -= part.points;
-    sum.exact -= part.exact;
-    sum.correct -= part.correct;
-    sum.settled -= part.settled;
 }

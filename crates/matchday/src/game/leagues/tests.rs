@@ -1,22 +1,24 @@
 //! Leagues through the router, on a real database.
 
-use axum::body::Body;
+use axum::{body::Body, response::IntoResponse as _};
 use futures_util::future::join_all;
 use http::{Request, header};
 use serde_json::{Value, json};
 use time::Duration;
+use web::ids::{LeagueId, UserId};
 
-use crate::testing::{Answer, TestApp, TestFixtures, TestUser};
+use super::service::{Leagues, TablePage, TableView};
+use crate::testing::{Answer, TestApp, TestFixtures, TestUser, redis_for_tests, unreachable_redis};
 
 /// A match this far ahead has not started by the clock of the database.
-const FAR: Duration = Duration::days(365 * 75);
+pub(super) const FAR: Duration = Duration::days(365 * 75);
 
 async fn tournament(app: &TestApp, fixtures: &TestFixtures<'_>) -> i64 {
     let event = fixtures.a_match("m").starting_in(FAR).put().await;
     tournament_of(app, event).await
 }
 
-async fn tournament_of(app: &TestApp, event: i64) -> i64 {
+pub(super) async fn tournament_of(app: &TestApp, event: i64) -> i64 {
     sqlx::query_scalar("select tournament_id from events where id = $1")
         .bind(event)
         .fetch_one(&app.app.core.db)
@@ -86,13 +88,14 @@ async fn racing_joins_fill_exactly_the_places() {
         let owner = app.user().await;
         let league = create(&owner, tournament, &json!({"max_members": 100})).await;
         let code = super::service::InviteCode::read(league["code"].as_str().expect("a code")).expect("a code");
-        let other = super::service::Leagues::new(&app.app.core, &app.app.config.codes.keys, &app.app.config.leagues);
+        let second = app.second(app.app.config.clone()).await;
+        let other = &second.app.leagues;
         let mut users = Vec::new();
         for _ in 0..500 {
             users.push(app.app.accounts.make_without_phone().await.expect("a user"));
         }
         let joins = users.iter().enumerate().map(|(at, &user)| {
-            let leagues = if at % 2 == 0 { &other } else { &app.app.leagues };
+            let leagues = if at % 2 == 0 { other } else { &app.app.leagues };
             let invitation = super::service::Invitation::Code(code.clone());
             async move { leagues.join(user, web::ClientNetwork::local(), &invitation, None).await }
         });
@@ -220,6 +223,207 @@ async fn limits_of_settings_hold() {
         let other = app.user().await;
         let league = create(&other, tournament, &json!({"max_members": 10})).await;
         assert_eq!(join(&user, &league).await.expect(409)["code"], "too_many_leagues");
+        app.published().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn rotated_code_is_refused_by_every_process() {
+    TestApp::run(async |app| {
+        let fixtures = app.fixtures();
+        let tournament = tournament(app, &fixtures).await;
+        let second = app.second(app.app.config.clone()).await;
+        let owner = app.user().await;
+        let league = create(&owner, tournament, &json!({})).await;
+        // Both processes have found the league by its code.
+        join(&app.user().await, &league).await.expect(200);
+        join(&second.user().await, &league).await.expect(200);
+        let rotated = owner.post(&path(&league, "/code"), json!({})).await.expect(200)["data"].take();
+        for process in [app, &second] {
+            let user = process.user().await;
+            assert_eq!(join(&user, &league).await.expect(404)["code"], "not_found");
+            join(&user, &rotated).await.expect(200);
+        }
+        app.published().await;
+    })
+    .await;
+}
+
+/// Lets the table of a league with more than ten places be a large one.
+pub(super) const LARGE: [(&str, &str); 2] =
+    [("MATCHDAY_LEAGUES__LARGE_FROM", "10"), ("MATCHDAY_LEAGUES__MAX_MEMBERS", "1000000")];
+
+/// Returns the service of another process, without tables in its memory and in Redis.
+pub(super) fn without_tables(app: &TestApp) -> Leagues {
+    let (redis, prefix) = redis_for_tests();
+    Leagues::new(&app.app.core, redis, &prefix, &app.app.config.codes.keys, &app.app.config.leagues)
+}
+
+/// Walks a table in pages of three, as seen by a user.
+async fn walk(leagues: &Leagues, user: UserId, league: LeagueId, round: Option<i16>) -> Vec<TableView> {
+    let (mut pages, mut after) = (Vec::new(), None);
+    loop {
+        let page = leagues.table(user, league, TablePage { round, after, limit: 3 }).await.expect("a table");
+        after = page.next;
+        pages.push(page);
+        if after.is_none() {
+            return pages;
+        }
+    }
+}
+
+fn id_of(league: &Value) -> LeagueId {
+    LeagueId(league["id"].as_i64().expect("an id"))
+}
+
+/// A small and a large league with the same members.
+async fn pair(users: &[TestUser<'_>], tournament: i64, more: &Value) -> [Value; 2] {
+    let mut leagues = Vec::new();
+    for most in [10, 1_000_000] {
+        let mut fields = json!({"max_members": most, "visibility": "public"});
+        fields.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        let league = create(&users[0], tournament, &fields).await;
+        for user in &users[1..] {
+            join(user, &league).await.expect(200);
+        }
+        leagues.push(league);
+    }
+    leagues.try_into().expect("two leagues")
+}
+
+#[tokio::test]
+async fn large_table_equals_small_one() {
+    TestApp::run_with(&LARGE, async |app| {
+        let fixtures = app.fixtures();
+        let entry = |key: &str, round: i16| fixtures.a_match(key).starting_in(FAR).with(json!({"round": round}));
+        let events = [entry("a", 1).put().await, entry("b", 2).put().await, entry("c", 2).put().await];
+        let tournament = tournament_of(app, events[0]).await;
+        let mut users = Vec::new();
+        for _ in 0..9 {
+            users.push(app.user().await);
+        }
+        let (members, stranger) = users.split_at(8);
+        let pairs =
+            [pair(members, tournament, &json!({})).await, pair(members, tournament, &json!({"from_round": 2})).await];
+        for (user, number) in members.iter().zip(0..) {
+            for (&event, shift) in events.iter().zip([0, 2, 5]) {
+                let (home, away) = [(2, 1), (1, 0), (0, 0), (0, 3), (3, 2), (2, 1), (1, 1)][(number + shift) % 7];
+                let pick = scoring::Pick::of(home, away).name();
+                let body =
+                    json!({"event_id": event, "prediction": pick, "score_prediction": {"home": home, "away": away}});
+                user.post("/api/auth/predictions", body).await.expect(201);
+            }
+        }
+        let compare = async |step: &str| -> bool {
+            let (leagues, mut moved) = (without_tables(app), false);
+            for [small, large] in &pairs {
+                for round in [None, Some(1), Some(2), Some(7)] {
+                    for user in [&members[0], &members[5], &stranger[0]] {
+                        let expected = walk(&leagues, user.id, id_of(small), round).await;
+                        let found = walk(&leagues, user.id, id_of(large), round).await;
+                        assert_eq!(found, expected, "{step}, round {round:?}, user {}", user.id);
+                        moved |= expected.iter().flat_map(|page| &page.rows).any(|(row, _)| row.movement > Some(0));
+                    }
+                }
+                let [of_small, of_large] = [small, large].map(id_of);
+                let me = async |id| leagues.get(members[3].id, id).await.expect("a league").own.expect("a member");
+                let (expected, found) = (me(of_small).await, me(of_large).await);
+                assert_eq!((found.rank, found.points), (expected.rank, expected.points), "{step}");
+            }
+            moved
+        };
+        assert!(!compare("without results").await);
+        entry("a", 1).at("finished", 2, 1).put().await;
+        app.settle().await;
+        assert!(!compare("with one round").await);
+        entry("b", 2).at("finished", 1, 0).put().await;
+        app.settle().await;
+        assert!(compare("within the second round").await, "there is movement");
+        entry("c", 2).at("finished", 0, 0).put().await;
+        app.settle().await;
+        assert!(compare("after the second round").await, "there is movement");
+        entry("b", 2).being("abandoned").put().await;
+        app.settle().await;
+        compare("with a void match").await;
+        app.published().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn members_of_large_league_change_before_next_copy() {
+    TestApp::run_with(&LARGE, async |app| {
+        let fixtures = app.fixtures();
+        let event = fixtures.a_match("m").starting_in(FAR).put().await;
+        let tournament = tournament_of(app, event).await;
+        let mut users = Vec::new();
+        for score in [(2, 1), (1, 0), (4, 0), (2, 1)] {
+            let user = app.user().await;
+            let body = json!({"event_id": event, "prediction": "home",
+                              "score_prediction": {"home": score.0, "away": score.1}});
+            user.post("/api/auth/predictions", body).await.expect(201);
+            users.push(user);
+        }
+        let league = create(&users[0], tournament, &json!({"max_members": 1_000})).await;
+        for user in &users[1..3] {
+            join(user, &league).await.expect(200);
+        }
+        fixtures.a_match("m").starting_in(FAR).at("finished", 2, 1).put().await;
+        app.settle().await;
+        let ids = |rows: &Value| -> Vec<i64> {
+            rows.as_array().expect("rows").iter().map(|row| row["user"]["id"].as_i64().expect("an id")).collect()
+        };
+        let id = |at: usize| users[at].id.0;
+        let table = users[0].get(&path(&league, "/table")).await.expect(200);
+        assert_eq!(ids(&table["data"]["rows"]), [id(0), id(1), id(2)]);
+        let joined = join(&users[3], &league).await.expect(200);
+        assert_eq!((&joined["data"]["me"]["rank"], &joined["data"]["me"]["points"]), (&json!(1), &json!(40)));
+        let table = users[3].get(&path(&league, "/table")).await.expect(200);
+        assert_eq!(ids(&table["data"]["rows"]), [id(0), id(1), id(2)], "the copy is a few seconds old");
+        assert_eq!(ids(&table["data"]["neighbours"]), [id(0), id(3), id(1), id(2)]);
+        assert_eq!(
+            (&table["data"]["me"]["rank"], &table["data"]["me"]["settled"], &table["meta"]["total_members"]),
+            (&json!(1), &json!(1), &json!(4))
+        );
+        users[1].post(&path(&league, "/leave"), json!({})).await.expect(200);
+        let table = users[0].get(&path(&league, "/table")).await.expect(200);
+        assert_eq!(ids(&table["data"]["rows"]), [id(0), id(2)], "a member who left is not shown");
+        assert_eq!(users[1].get(&path(&league, "/table")).await.status, 404);
+        // The next copy is due after five seconds.
+        tokio::time::sleep(std::time::Duration::from_millis(5_100)).await;
+        for _ in 0..50 {
+            let table = users[0].get(&path(&league, "/table")).await.expect(200);
+            if ids(&table["data"]["rows"]) == [id(0), id(3), id(2)] {
+                app.published().await;
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+        panic!("the joined member does not appear");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn only_large_leagues_need_redis() {
+    TestApp::run_with(&LARGE, async |app| {
+        let fixtures = app.fixtures();
+        let tournament = tournament(app, &fixtures).await;
+        let user = app.user().await;
+        let [small, large] = pair(std::slice::from_ref(&user), tournament, &json!({})).await;
+        let leagues = Leagues::new(
+            &app.app.core,
+            unreachable_redis(),
+            "none",
+            &app.app.config.codes.keys,
+            &app.app.config.leagues,
+        );
+        let page = TablePage { round: None, after: None, limit: 10 };
+        leagues.table(user.id, id_of(&small), page).await.expect("a table");
+        let error = leagues.table(user.id, id_of(&large), page).await.expect_err("no table");
+        let response = web::ApiError::from(error).into_response();
+        assert_eq!(response.status(), 503);
         app.published().await;
     })
     .await;

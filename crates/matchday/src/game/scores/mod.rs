@@ -1,6 +1,7 @@
 //! Scores: the points that users have earned, per scope (all time, tournament, month, week). A queue of chunks adds
 //! results to the scores, each exactly once; leaderboards are built from the scores.
 
+pub mod copied_sets;
 mod handlers;
 pub mod leaderboard;
 pub mod leaderboard_cache;
