@@ -5,6 +5,8 @@
 mod codes;
 mod handlers;
 mod large;
+#[cfg(test)]
+mod model_tests;
 mod rules;
 pub mod service;
 pub mod settings;
