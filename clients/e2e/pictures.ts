@@ -3,7 +3,7 @@
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "vitest";
-import { logIn, Stage } from "./stage.js";
+import { logIn, logInByApi, Stage } from "./stage.js";
 
 const folder = process.env.PICTURES_TO ?? new URL("../../docs/images", import.meta.url).pathname;
 const documented = new Set([
@@ -11,14 +11,31 @@ const documented = new Set([
   "match-phone-dark",
   "chat-phone-light",
   "table-phone-dark",
+  "league-phone-light",
   "you-phone-light",
   "matches-desktop-dark",
   "match-desktop-light",
 ]);
+const demoPhone = (number: number) => `+155501001${String(number).padStart(2, "0")}`;
+
+/** Creates a league of demo fans and returns its id. */
+async function createLeague(): Promise<number> {
+  const owner = await logInByApi(demoPhone(0));
+  const { data: tournaments } = await owner.request<{ data: { id: number }[] }>("/api/auth/tournaments");
+  const body = { name: "Office league", tournament_ids: tournaments.map(({ id }) => id), max_members: 20 };
+  const { data } = await owner.request<{ data: { id: number; code: string } }>("/api/auth/leagues", "POST", body);
+  for (let number = 1; number <= 7; number += 1) {
+    const member = await logInByApi(demoPhone(number));
+    await member.request("/api/auth/leagues/join", "POST", { code: data.code });
+  }
+  return data.id;
+}
+
 const sizes = { phone: { width: 390, height: 844 }, desktop: { width: 1280, height: 800 } };
 test("takes the screenshots", async () => {
   await mkdir(folder, { recursive: true });
   const stage = await Stage.open();
+  const league = await createLeague();
   try {
     for (const colorScheme of ["light", "dark"] as const) {
       for (const [name, viewport] of Object.entries(sizes)) {
@@ -55,6 +72,16 @@ test("takes the screenshots", async () => {
         if (name === "phone") await page.getByRole("radio", { name: "Chat" }).check();
         await log.locator(".message").first().waitFor();
         await take("chat");
+        await page.goto("/#/leagues");
+        await page.getByText("Office league").waitFor();
+        await take("leagues");
+        await page.goto(`/#/leagues/${league}`);
+        await page.getByRole("table").waitFor();
+        await page.getByRole("combobox", { name: "Round" }).waitFor();
+        await take("league");
+        await page.goto("/#/leagues/new");
+        await page.getByLabel("Name").waitFor();
+        await take("league-new");
         await page.goto("/#/table");
         await page.getByRole("table").waitFor();
         await take("table");

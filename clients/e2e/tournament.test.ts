@@ -1,9 +1,7 @@
 import { randomInt } from "node:crypto";
-import { mkdir } from "node:fs/promises";
-import { join } from "node:path";
 import type { Locator, Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { violationsOf } from "./axe.js";
+import { check } from "./look.js";
 import { type Device, logIn, runCommand, Stage } from "./stage.js";
 
 // A cup with a final, a joker and multipliers, and a basketball cup without draws. In order: each test builds on the state
@@ -24,39 +22,6 @@ const score = (page: Page) => page.getByRole("region", { name: "Score" });
 const soon = () => new Date(Date.now() + 86_400_000).toISOString().replace(/\.\d+Z$/, "Z");
 /** Kick-off of a match that ends now. Predictions that were made before this moment count. */
 const justNow = () => new Date().toISOString().replace(/\.\d+Z$/, "Z");
-
-async function setColours(page: Page, colorScheme: "light" | "dark"): Promise<void> {
-  await page.emulateMedia({ colorScheme, reducedMotion: "reduce" });
-  // The browser applies the colours later. Axe would see those of both schemes.
-  await page.waitForFunction((isDark) => {
-    const ground = getComputedStyle(document.documentElement).backgroundColor.match(/\d+/g) ?? [];
-    return ground.reduce((sum, part) => sum + Number(part), 0) < 384 === isDark;
-  }, colorScheme === "dark");
-}
-
-async function shot(page: Page, name: string): Promise<void> {
-  const folder = process.env.SHOTS_TO;
-  if (!folder) return;
-  await mkdir(folder, { recursive: true });
-  for (const colorScheme of ["light", "dark"] as const) {
-    await setColours(page, colorScheme);
-    await page.evaluate(() => document.fonts.ready.then(() => undefined));
-    const path = join(folder, `${name}-${page.viewportSize()?.width}-${colorScheme}.png`);
-    await page.screenshot({ path, fullPage: true });
-  }
-}
-
-/** Checks the page with axe, in light and dark, and that nothing is wider than the window. */
-async function check(page: Page, where: string): Promise<void> {
-  await shot(page, where);
-  for (const colorScheme of ["light", "dark"] as const) {
-    await setColours(page, colorScheme);
-    expect(await violationsOf(page), `${where}, ${colorScheme}`).toEqual([]);
-  }
-  await setColours(page, "light");
-  const width = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-  expect(width, where).toBeLessThanOrEqual(0);
-}
 
 /** Whether nothing covers the centre of an element. */
 const isOnTop = (locator: Locator) =>

@@ -1,10 +1,13 @@
 import { defineConfig } from "vitest/config";
 import { BaseSequencer } from "vitest/node";
 
-/** Runs the files by name: story.test.ts needs the unchanged demo data, and later files add matches to it. */
-class ByName extends BaseSequencer {
+const first = "story.test.ts";
+
+/** Runs the files by name, after story.test.ts, which needs the unchanged demo data. The others add matches to it. */
+class StoryFirst extends BaseSequencer {
   override async sort(files: Parameters<BaseSequencer["sort"]>[0]) {
-    return files.sort((one, other) => one.moduleId.localeCompare(other.moduleId));
+    const key = ({ moduleId }: (typeof files)[number]) => (moduleId.endsWith(first) ? "" : moduleId);
+    return files.sort((one, other) => key(one).localeCompare(key(other)));
   }
 }
 
@@ -13,7 +16,7 @@ const shared = { testTimeout: 120_000, hookTimeout: 60_000, fileParallelism: fal
 export default defineConfig({
   root: import.meta.dirname,
   test: {
-    sequence: { sequencer: ByName },
+    sequence: { sequencer: StoryFirst },
     projects: [
       { test: { ...shared, name: "story", include: ["*.test.ts"] } },
       { test: { ...shared, name: "pictures", include: ["pictures.ts"] } },

@@ -42,7 +42,8 @@ const policy: Plugin = {
 
 export default defineConfig({
   plugins: [react(), policy],
-  base: "./",
+  // Invite links have a path (`/join/K7MPQ2RS`), so the URLs of the assets must not depend on it.
+  base: "/",
   server: { proxy },
   preview: { proxy },
   // The Matrix library exceeds the default warning limit. It is loaded only when the fan opens a chat.

@@ -19,7 +19,7 @@ export interface MatchdayOptions {
   retry?: Partial<RetrySettings>;
 }
 
-type Method = "get" | "post" | "put" | "delete";
+type Method = "get" | "post" | "put" | "patch" | "delete";
 type PathsWith<M extends Method> = {
   [Path in keyof paths]: paths[Path] extends { [Key in M]: { responses: unknown } } ? Path : never;
 }[keyof paths];
@@ -64,6 +64,7 @@ export class Matchday {
   readonly get: Call<"get">;
   readonly post: Call<"post">;
   readonly put: Call<"put">;
+  readonly patch: Call<"patch">;
   readonly delete: Call<"delete">;
   readonly #options: MatchdayOptions;
   readonly #storage: TokenStorage;
@@ -81,6 +82,7 @@ export class Matchday {
     this.get = this.#call("GET");
     this.post = this.#call("POST");
     this.put = this.#call("PUT");
+    this.patch = this.#call("PATCH");
     this.delete = this.#call("DELETE");
   }
 

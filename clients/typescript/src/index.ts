@@ -2,7 +2,7 @@ export { type Call, type ChatKeys, type Login, Matchday, type MatchdayOptions, t
 export { MatchdayError } from "./error.js";
 export type { InLine, RetrySettings } from "./retry.js";
 export { browserStorage, memoryStorage, type TokenStorage } from "./storage.js";
-export type { StreamEvent, StreamFilters, StreamOptions, StreamRound } from "./stream.js";
+export type { StreamEvent, StreamFilters, StreamLeagueRank, StreamOptions, StreamRound } from "./stream.js";
 
 import type { components } from "./schema.js";
 

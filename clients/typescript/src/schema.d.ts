@@ -786,6 +786,80 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/auth/questions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List bonus questions, with the caller's answers
+         * @description Open questions come first, those that lock soonest at the top. Others follow, the latest first.
+         */
+        get: operations["list_questions"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/auth/questions/{question}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get a bonus question, with the caller's answer */
+        get: operations["get_question"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/auth/questions/{question}/answer": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /** Answer a bonus question, or replace the caller's earlier answer */
+        put: operations["answer_question"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/auth/questions/{question}/answers": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the answers to a question, once it takes no more
+         * @description Sorted by user id. Users whom the caller has blocked are omitted.
+         */
+        get: operations["list_answers"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/auth/daily-coins": {
         parameters: {
             query?: never;
@@ -1413,6 +1487,42 @@ export interface components {
         AccountDeleted: {
             /** @example Account deleted. Your chat messages will be removed within minutes. */
             message: string;
+        };
+        /** @description Answer to a question: the key of an option, the id of a team or a number, or the keys of several options. */
+        Answer: string | number | string[];
+        /** @description One page of the answers to a question. */
+        AnswerList: {
+            data: components["schemas"]["ListedAnswer"][];
+            meta: components["schemas"]["AnswerMeta"];
+        };
+        /** @description Summary of all answers, including those that the list leaves out. */
+        AnswerMeta: {
+            /**
+             * Format: int64
+             * @example 1204
+             */
+            total_answers: number;
+            /** @description Number of answers by the key of an option or the id of a team, without those that nobody chose; null for `number`. */
+            distribution: {
+                [key: string]: number;
+            } | null;
+            /**
+             * @description Cursor of the next page; null on the last page.
+             * @example AAAAAAAAAGQ
+             */
+            next_cursor: string | null;
+        };
+        AnswerSaved: {
+            /** @example Answer saved. */
+            message: string;
+            data: components["schemas"]["OwnAnswer"];
+        };
+        Answerer: {
+            id: components["schemas"]["UserId"];
+            /** @example swift_winger */
+            username: string;
+            /** @example Ada Obi */
+            name: string | null;
         };
         BlockList: {
             data: components["schemas"]["BlockedUser"][];
@@ -2196,7 +2306,10 @@ export interface components {
             neighbours: components["schemas"]["LeagueTableRow"][];
         };
         LeagueTableMeta: {
-            /** @example 12 */
+            /**
+             * Format: int32
+             * @example 12
+             */
             total_members: number;
             /** Format: int32 */
             round: number | null;
@@ -2260,6 +2373,22 @@ export interface components {
          * @enum {string}
          */
         LeagueVisibility: "private" | "public";
+        /** @description An answer as other users see it. */
+        ListedAnswer: {
+            user: components["schemas"]["Answerer"];
+            answer: components["schemas"]["Answer"];
+            /**
+             * Format: int32
+             * @description Null unless the question is resolved. Follows corrections.
+             * @example 25
+             */
+            points_earned: number | null;
+            /**
+             * Format: date-time
+             * @description Time of the user's first answer.
+             */
+            created_at: string;
+        };
         /** @description A prediction as other users see it. */
         ListedPrediction: {
             id: components["schemas"]["PredictionId"];
@@ -2413,6 +2542,10 @@ export interface components {
             primary: components["schemas"]["FavouriteTeam"] | null;
             other: components["schemas"]["FavouriteTeam"][];
         };
+        NewAnswer: {
+            /** @description The key of an option, the id of a team, a number from 0 to 1,000,000, or as many different keys as `pick` says. */
+            answer: components["schemas"]["Answer"];
+        };
         NewChatMessage: {
             /**
              * @description Text, with line breaks but without other control characters.
@@ -2531,6 +2664,8 @@ export interface components {
             reminders?: boolean | null;
             quiet_hours?: components["schemas"]["QuietHours"] | null;
         };
+        /** @enum {string} */
+        NumberScoring: "nearest" | "exact";
         OtherChoice: {
             /**
              * @description At most five different teams, in order of preference. An empty list clears the selection.
@@ -2549,6 +2684,25 @@ export interface components {
             /** @example Other teams saved. */
             message: string;
             data: components["schemas"]["OtherTeams"];
+        };
+        /** @description An answer of the caller. */
+        OwnAnswer: {
+            question_id: components["schemas"]["QuestionId"];
+            user_id: components["schemas"]["UserId"];
+            answer: components["schemas"]["Answer"];
+            /**
+             * Format: int32
+             * @description Null unless the question is resolved. Follows corrections.
+             * @example 25
+             */
+            points_earned: number | null;
+            /**
+             * Format: date-time
+             * @description Time of the first answer.
+             */
+            created_at: string;
+            /** Format: date-time */
+            updated_at: string;
         };
         /** @description Place of the caller in a league. */
         OwnLeaguePlace: {
@@ -3005,6 +3159,78 @@ export interface components {
              */
             created_at: string;
         };
+        /** @description A bonus question. */
+        Question: {
+            id: components["schemas"]["QuestionId"];
+            tournament_id: components["schemas"]["TournamentId"];
+            /**
+             * Format: int32
+             * @description Round that the question counts for: its own, or that of its match.
+             */
+            round: number | null;
+            event_id: components["schemas"]["EventId"] | null;
+            /** @example Who scores the most goals? */
+            text: string;
+            kind: components["schemas"]["QuestionKind"];
+            /** @description For `choice` and `several_of`. */
+            options: components["schemas"]["QuestionOption"][] | null;
+            /**
+             * Format: int32
+             * @description For `several_of`: number of options in an answer.
+             */
+            pick: number | null;
+            scoring: components["schemas"]["NumberScoring"] | null;
+            /**
+             * Format: int32
+             * @description Points for a right answer; for `several_of`, for each right option.
+             * @example 25
+             */
+            points: number;
+            /**
+             * Format: date-time
+             * @description Answers are taken until this time, or until the match of the question starts.
+             * @example 2026-11-20T15:00:00Z
+             */
+            locks_at: string;
+            status: components["schemas"]["QuestionStatus"];
+            resolution: components["schemas"]["QuestionResolution"] | null;
+            /**
+             * Format: int64
+             * @example 1204
+             */
+            answers_count: number;
+            my_answer: components["schemas"]["OwnAnswer"] | null;
+        };
+        /**
+         * Format: int64
+         * @description Identifies a bonus question.
+         */
+        QuestionId: number;
+        /**
+         * @description What an answer is: the key of an option, the id of a team, a number, or the keys of several options.
+         * @enum {string}
+         */
+        QuestionKind: "choice" | "team" | "number" | "several_of";
+        QuestionList: {
+            data: components["schemas"]["Question"][];
+            meta: components["schemas"]["PageMeta"];
+        };
+        QuestionOption: {
+            /** @example ada */
+            key: string;
+            /** @example Ada Obi */
+            label: string;
+        };
+        /** @description Right answers to a question: keys of options, ids of teams, or a number. */
+        QuestionResolution: string[] | number[] | number;
+        QuestionResponse: {
+            data: components["schemas"]["Question"];
+        };
+        /**
+         * @description Whether a question takes answers.
+         * @enum {string}
+         */
+        QuestionStatus: "open" | "locked" | "resolved" | "void";
         /** @description Hours in which no notification is sent, in the local time of a time zone. */
         QuietHours: {
             /** @example 22:00 */
@@ -6030,6 +6256,202 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Suspended"];
             /** @description The league does not exist, or is private and the caller is not a member */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    list_questions: {
+        parameters: {
+            query?: {
+                tournament_id?: components["schemas"]["TournamentId"];
+                /** @description Only questions on this match. */
+                event_id?: components["schemas"]["EventId"];
+                round?: number;
+                status?: components["schemas"]["QuestionStatus"];
+                /** @description Only questions that the caller has answered (true) or not (false). */
+                answered?: boolean;
+                /**
+                 * @description Page number, starting at 1.
+                 * @example 1
+                 */
+                page?: number;
+                /**
+                 * @description Number of items per page. Values above 100 are treated as 100.
+                 * @example 20
+                 */
+                per_page?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["QuestionList"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Suspended"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    get_question: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the question */
+                question: components["schemas"]["QuestionId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["QuestionResponse"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Suspended"];
+            /** @description The question does not exist, or has not opened yet */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    answer_question: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the question */
+                question: components["schemas"]["QuestionId"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewAnswer"];
+            };
+        };
+        responses: {
+            /** @description The answer replaced an earlier one */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AnswerSaved"];
+                };
+            };
+            /** @description The answer is the caller's first to this question */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AnswerSaved"];
+                };
+            };
+            /** @description The question takes no answers (`question_locked`, `question_resolved` or `question_void`), or the body is not JSON */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Suspended"];
+            /** @description The question does not exist, or has not opened yet */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            413: components["responses"]["TooLarge"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    list_answers: {
+        parameters: {
+            query?: {
+                /**
+                 * @description Number of items to return. Values above 100 are treated as 100.
+                 * @example 100
+                 */
+                per_page?: number;
+                /**
+                 * @description Value of `next_cursor` in the previous response.
+                 * @example AAAAAAAAAGQ
+                 */
+                cursor?: string;
+            };
+            header?: never;
+            path: {
+                /** @description Id of the question */
+                question: components["schemas"]["QuestionId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AnswerList"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            /** @description The question is open (`question_open`) */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description The question does not exist, or has not opened yet */
             404: {
                 headers: {
                     [name: string]: unknown;

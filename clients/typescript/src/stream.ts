@@ -13,6 +13,7 @@ export type StreamEvent = { id: string } & (
   | { kind: "points"; data: Schemas["StreamPoints"] }
   | { kind: "rank"; data: Schemas["StreamRank"] }
   | { kind: "round"; data: StreamRound }
+  | { kind: "league.rank"; data: StreamLeagueRank }
   /** Missed events are no longer available: reload the lists. */
   | { kind: "reset"; data: Record<string, never> }
   /** With the filter `chat`. It has no own `id`, and `id` is that of the event before it. A reconnect repeats messages. */
@@ -21,6 +22,14 @@ export type StreamEvent = { id: string } & (
 
 /** A round of a tournament that is complete. It is sent again after a correction. */
 export type StreamRound = Schemas["StreamRound"];
+
+/** New rank of the caller in a league. */
+export interface StreamLeagueRank {
+  league_id: number;
+  rank: number;
+  previous_rank: number;
+  points: number;
+}
 
 /** Filters of the live stream. Without any, all events are sent. */
 export type StreamFilters = Omit<NonNullable<operations["listen"]["parameters"]["query"]>, "last_event_id">;
@@ -44,7 +53,7 @@ export interface StreamOptions {
 export type Connect = (headers: Headers, signal: AbortSignal) => Promise<Response>;
 
 /** A record, so that compilation fails if the OpenAPI description has a kind that `StreamEvent` lacks. */
-const kinds: Record<Schemas["StreamEventKind"] & StreamEvent["kind"], true> &
+const kinds: Record<StreamEvent["kind"], true> &
   Record<Exclude<Schemas["StreamEventKind"], StreamEvent["kind"]>, never> = {
   event: true,
   result: true,
@@ -52,6 +61,7 @@ const kinds: Record<Schemas["StreamEventKind"] & StreamEvent["kind"], true> &
   points: true,
   rank: true,
   round: true,
+  "league.rank": true,
   reset: true,
   chat: true,
 };

@@ -54,14 +54,16 @@ describe("retries", () => {
     expect(received[0]?.headers["idempotency-key"]).toBe("monday");
   });
 
-  test("DELETE and POST without a key are not retried", async () => {
+  test("DELETE, PATCH and POST without a key are not retried", async () => {
     const { url, received } = await serve((response) => json(response, 503, busy, { "Retry-After": "0" }));
     const stranger = new Matchday({ baseUrl: url, retry: quick });
     expect((await errorOf(stranger.requestCode("+15550100100"))).status).toBe(503);
     expect((await errorOf(fan(url).delete("/api/auth/sessions/{id}", { params: { path: { id: 1 } } }))).status).toBe(
       503,
     );
-    expect(received.map(({ method }) => method)).toEqual(["POST", "DELETE"]);
+    const rename = { params: { path: { league: 1 } }, body: { name: "Sunday league" } };
+    expect((await errorOf(fan(url).patch("/api/auth/leagues/{league}", rename))).status).toBe(503);
+    expect(received.map(({ method }) => method)).toEqual(["POST", "DELETE", "PATCH"]);
     expect(received[0]?.headers["idempotency-key"]).toBeUndefined();
   });
 

@@ -23,15 +23,16 @@ test("yields typed events and skips unknown kinds and empty blocks", async () =>
   const { url, received } = await serve((response) =>
     open(
       response,
-      `id: 1-1\n\nid: 1-2\nevent: surprise\ndata: {}\n\n${points("1-3", 48)}event: reset\ndata: {}\n\nid: 1-4\nevent: rank\ndata: {"event_id":5,"rank":9,"of":24,"points":64}\n\nid: 1-5\nevent: round\ndata: {"tournament_id":1,"round":7,"winners":[],"points":null}\n\n`,
+      `id: 1-1\n\nid: 1-2\nevent: surprise\ndata: {}\n\n${points("1-3", 48)}event: reset\ndata: {}\n\nid: 1-4\nevent: rank\ndata: {"event_id":5,"rank":9,"of":24,"points":64}\n\nid: 1-5\nevent: round\ndata: {"tournament_id":1,"round":7,"winners":[],"points":null}\n\nid: 1-6\nevent: league.rank\ndata: {"league_id":3,"rank":2,"previous_rank":4,"points":90}\n\n`,
     ),
   );
-  const events = await take(fan(url).stream({ event_id: 5, mine: true }, quick), 4);
+  const events = await take(fan(url).stream({ event_id: 5, mine: true }, quick), 5);
   expect(events).toEqual([
     { id: "1-3", kind: "points", data: { event_id: 5, points_earned: 48 } },
     { id: "1-3", kind: "reset", data: {} },
     { id: "1-4", kind: "rank", data: { event_id: 5, rank: 9, of: 24, points: 64 } },
     { id: "1-5", kind: "round", data: { tournament_id: 1, round: 7, winners: [], points: null } },
+    { id: "1-6", kind: "league.rank", data: { league_id: 3, rank: 2, previous_rank: 4, points: 90 } },
   ]);
   expect(received[0]).toMatchObject({
     path: "/api/auth/stream?event_id=5&mine=true",

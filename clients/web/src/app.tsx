@@ -2,6 +2,12 @@ import { Redirect, Route, Router, Switch } from "wouter";
 import { useHashLocation } from "wouter/use-hash-location";
 import "./app.css";
 import { Frame } from "./frame.tsx";
+import { JoinPage } from "./leagues/join-page.tsx";
+import { LeaguePage } from "./leagues/league-page.tsx";
+import { LeagueSettingsPage } from "./leagues/league-settings-page.tsx";
+import { LeaguesPage } from "./leagues/leagues-page.tsx";
+import { NewLeaguePage } from "./leagues/new-league-page.tsx";
+import { RankNews } from "./leagues/rank-news.tsx";
 import { Goals } from "./live/goals.tsx";
 import { LiveProvider } from "./live/live.tsx";
 import { MatchPage } from "./match/match-page.tsx";
@@ -15,6 +21,7 @@ import { TablePage } from "./table/table-page.tsx";
 import { Mark } from "./ui/mark.tsx";
 import { useResource } from "./ui/resource.ts";
 import { Loading, Problem } from "./ui/states.tsx";
+import { Toasts } from "./ui/toasts.tsx";
 
 export function App() {
   const session = useSession();
@@ -45,6 +52,18 @@ function Inside() {
                 <MatchesPage />
               </Route>
               <Route path="/match/:id">{({ id }) => <MatchPage key={id} id={Number(id)} />}</Route>
+              <Route path="/leagues">
+                <LeaguesPage />
+              </Route>
+              <Route path="/leagues/new">
+                <NewLeaguePage />
+              </Route>
+              <Route path="/leagues/:id">{({ id }) => <LeaguePage key={id} id={Number(id)} />}</Route>
+              <Route path="/leagues/:id/round/:round">
+                {({ id, round }) => <LeaguePage key={id} id={Number(id)} round={Number(round)} />}
+              </Route>
+              <Route path="/leagues/:id/settings">{({ id }) => <LeagueSettingsPage key={id} id={Number(id)} />}</Route>
+              <Route path="/join/:code">{({ code }) => <JoinPage key={code} code={code} />}</Route>
               <Route path="/table">
                 <TablePage scope={{}} />
               </Route>
@@ -66,6 +85,8 @@ function Inside() {
             </Switch>
           </Frame>
           <Goals />
+          <RankNews />
+          <Toasts />
         </Router>
       </LiveProvider>
     </MeContext>

@@ -8,6 +8,11 @@ import { restore } from "./ui/scroll.ts";
 
 const places = [
   { href: "/", name: "Matches", icon: "M4 6.5h16M4 12h16M4 17.5h10" },
+  {
+    href: "/leagues",
+    name: "Leagues",
+    icon: "M8 4h8v5.5a4 4 0 0 1-8 0zM8 6H4.5c0 2.6 1.3 4.4 3.8 4.8M16 6h3.5c0 2.6-1.3 4.4-3.8 4.8M12 13.5V17M8.5 20h7M12 17c-1.6 0-2.5 1.2-2.5 3h5c0-1.8-.9-3-2.5-3",
+  },
   { href: "/table", name: "Leaderboard", icon: "M5 19v-6M12 19V5M19 19v-9" },
   { href: "/me", name: "You", icon: "M12 12a4 4 0 1 0 0-8 4 4 0 0 0 0 8zM4.5 20c1-4 4-5.5 7.5-5.5s6.5 1.5 7.5 5.5" },
 ];
@@ -25,7 +30,9 @@ export function Frame({ children }: { children: ReactNode }) {
     if (kind === "points") reload();
   });
   const isHere = (href: string) =>
-    href === "/" ? location === "/" || location.startsWith("/match/") : location.startsWith(href);
+    location.startsWith(href === "/" ? "/match/" : href) ||
+    (href === "/" && location === "/") ||
+    (href === "/leagues" && location.startsWith("/join/"));
   return (
     <>
       {/* A button, because a link would replace the fragment, which holds the path. */}

@@ -1,5 +1,4 @@
 import { useSyncExternalStore } from "react";
-import { Link } from "wouter";
 import { Chat } from "../chat/chat.tsx";
 import { updated, useLive } from "../live/live.tsx";
 import { isOpen } from "../matches/labels.ts";
@@ -8,9 +7,9 @@ import { Predict } from "../predict/predict.tsx";
 import { useRules } from "../predict/rules.ts";
 import { Tally } from "../predict/tally.tsx";
 import { matchday, useMe } from "../session/session.ts";
+import { Back } from "../ui/back.tsx";
 import { Page } from "../ui/page.tsx";
 import { useResource } from "../ui/resource.ts";
-import { cameFrom } from "../ui/scroll.ts";
 import { useSessionState } from "../ui/session-state.ts";
 import { Loaded } from "../ui/states.tsx";
 import "./match.css";
@@ -34,7 +33,8 @@ export function MatchPage({ id }: { id: number }) {
 
   useLive((event) => {
     if (event.kind === "reset") return resource.reload();
-    if (event.kind === "chat" || event.kind === "round" || event.data.event_id !== id) return;
+    if (event.kind === "chat" || event.kind === "round" || event.kind === "league.rank") return;
+    if (event.data.event_id !== id) return;
     if (event.kind === "event") resource.change((all) => ({ ...all, match: updated(all.match, event.data) }));
     if (event.kind === "result") {
       const { advanced } = event.data;
@@ -52,18 +52,7 @@ export function MatchPage({ id }: { id: number }) {
   const title = match ? `${match.home_team.name} – ${match.away_team.name}` : "Match";
   return (
     <Page title={title} heading={null} className={`match show-${tab}`}>
-      <Link
-        href="/"
-        className="back"
-        onClick={(event) => {
-          // Going back in the history restores the scroll position of the list.
-          if (!cameFrom("/") || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
-          event.preventDefault();
-          history.back();
-        }}
-      >
-        <span aria-hidden="true">←</span> All matches
-      </Link>
+      <Back to="/">All matches</Back>
       <Loaded resource={resource}>
         {({ match, own, tally }) => (
           <>

@@ -4,17 +4,13 @@ import { allPages } from "../ui/pages.ts";
 import { useResource } from "../ui/resource.ts";
 import { dayOf, shortDay } from "../ui/time.ts";
 import type { Filter } from "./match-list.ts";
+import { useTournaments } from "./tournaments.ts";
 
 type Named = { id: number; name: string };
 
 /** Filters by tournament and team. */
 export function Filters({ filter, choose }: { filter: Filter; choose: (filter: Filter) => void }) {
-  const tournaments = useResource(
-    (signal) =>
-      allPages((page) => matchday.get("/api/auth/tournaments", { params: { query: { page, per_page: 100 } }, signal })),
-    [],
-    "tournaments",
-  );
+  const tournaments = useTournaments();
   const teams = useResource(
     (signal) =>
       allPages((page) => matchday.get("/api/auth/teams", { params: { query: { page, per_page: 100 } }, signal })),

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { multiplierText, stageLabel, stageName } from "./labels.ts";
+import { counted, multiplierText, ordinal, stageLabel, stageName } from "./labels.ts";
 
 test("stages have readable names", () => {
   expect(["quarter_final", "semi_finals", "round_of_16", "final", "relegation_play-off"].map(stageName)).toEqual([
@@ -28,5 +28,20 @@ test("multipliers are words where English has one", () => {
     "points count 1.5 times",
     "points count double",
     "points count triple",
+  ]);
+});
+
+test("numbers have their noun and their ending", () => {
+  expect([1, 0, 1200].map((number) => counted(number, "member"))).toEqual(["1 member", "0 members", "1,200 members"]);
+  expect([1, 2, 3, 4, 11, 12, 13, 21, 102].map(ordinal)).toEqual([
+    "1st",
+    "2nd",
+    "3rd",
+    "4th",
+    "11th",
+    "12th",
+    "13th",
+    "21st",
+    "102nd",
   ]);
 });

@@ -72,6 +72,19 @@ export function formatNumber(number: number): string {
   return number.toLocaleString("en").replace("-", "−");
 }
 
+/** Number with its noun: "1 member", "1,200 members". */
+export function counted(number: number, noun: string): string {
+  return `${formatNumber(number)} ${noun}${number === 1 ? "" : "s"}`;
+}
+
+const ordinals = new Intl.PluralRules("en", { type: "ordinal" });
+const endings: Record<string, string> = { one: "st", two: "nd", few: "rd", other: "th" };
+
+/** Rank in words: "1st", "22nd". */
+export function ordinal(number: number): string {
+  return `${formatNumber(number)}${endings[ordinals.select(number)]}`;
+}
+
 /** Whole percentages that add up to 100 (largest remainder method), or all 0 if the total is 0. */
 export function percentages(counts: number[]): number[] {
   const total = counts.reduce((sum, count) => sum + count, 0);

@@ -1,5 +1,6 @@
 import { MatchdayError } from "@matchday/client";
 import { type FormEvent, useEffect, useRef, useState } from "react";
+import { formatCode, invitedCode } from "../leagues/invite-code.ts";
 import { Mark } from "../ui/mark.tsx";
 import { errorMessage } from "../ui/states.tsx";
 import "./login.css";
@@ -12,6 +13,8 @@ export function Login() {
   const [phone, setPhone] = useState("");
   const [validUntil, setValidUntil] = useState<number>();
   const [isLimited, setLimited] = useState(false);
+  // The address keeps the code, so the league is joined after the login.
+  const invitation = invitedCode();
   function sent(until: number, limited: boolean) {
     setValidUntil(until);
     setLimited(limited);
@@ -23,12 +26,24 @@ export function Login() {
     <main className="login on-pitch" id="main">
       <header>
         <Mark />
-        <h1>
-          Call it.
-          <br />
-          Then watch it.
-        </h1>
-        <p>Predict matches, show how sure you are and chat with other fans.</p>
+        {invitation ? (
+          <>
+            <h1>You're invited.</h1>
+            <p>
+              Log in to join the league with the code <strong>{formatCode(invitation)}</strong>. New here? The first
+              login creates your account.
+            </p>
+          </>
+        ) : (
+          <>
+            <h1>
+              Call it.
+              <br />
+              Then watch it.
+            </h1>
+            <p>Predict matches, show how sure you are and chat with other fans.</p>
+          </>
+        )}
       </header>
       <div className="card">
         {validUntil === undefined ? (

@@ -1,30 +1,21 @@
-import { matchday } from "../session/session.ts";
-import { allPages } from "../ui/pages.ts";
-import { useResource } from "../ui/resource.ts";
-import { roundsOf } from "./rounds.ts";
+import { type RoundFilter, useRounds } from "./use-rounds.ts";
 
 interface Props {
-  tournament: number;
+  tournaments: number[];
+  /** Matches that count; all without it. */
+  filter?: RoundFilter;
   round: number | undefined;
+  /** Path of the table of all rounds. That of a round is below it. */
+  all: string;
   choose: (path: string) => void;
 }
 
-/** Selects a round of a tournament. Hidden if its matches have no rounds. */
-export function RoundSelect({ tournament, round, choose }: Props) {
-  const { data } = useResource(
-    async (signal) => {
-      const query = { tournament_id: tournament, per_page: 100 };
-      return roundsOf(
-        await allPages((page) => matchday.get("/api/auth/events", { params: { query: { ...query, page } }, signal })),
-      );
-    },
-    [tournament],
-    "rounds",
-  );
+/** Selects a round of the tournaments. Hidden if their matches have no rounds. */
+export function RoundSelect({ tournaments, filter, round, all, choose }: Props) {
+  const loaded = useRounds(tournaments, filter);
   // The current round is shown until the others are loaded.
-  const rounds = data ?? (round === undefined ? [] : [{ round, name: `Round ${round}` }]);
+  const rounds = loaded ?? (round === undefined ? [] : [{ round, name: `Round ${round}` }]);
   if (rounds.length === 0) return null;
-  const all = `/table/tournament/${tournament}`;
   const path = (round: number) => `${all}/round/${round}`;
   return (
     <label className="scope">

@@ -1,10 +1,15 @@
 import type { Schemas } from "@matchday/client";
 import { stageName } from "../matches/labels.ts";
 
+export interface Round {
+  round: number;
+  name: string;
+}
+
 type Match = Pick<Schemas["Event"], "round" | "stage">;
 
-/** Rounds of a tournament in their order. A round is named after its stage if all of its matches have the same one. */
-export function roundsOf(matches: Match[]): { round: number; name: string }[] {
+/** Rounds of matches in their order. A round is named after its stage if all of its matches have the same one. */
+export function roundsOf(matches: Match[]): Round[] {
   const stages = new Map<number, Set<string>>();
   for (const { round, stage } of matches) {
     if (round === null) continue;

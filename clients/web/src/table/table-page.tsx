@@ -2,7 +2,7 @@ import type { Schemas } from "@matchday/client";
 import { useState } from "react";
 import { useLocation } from "wouter";
 import { useLive } from "../live/live.tsx";
-import { formatNumber } from "../matches/labels.ts";
+import { formatNumber, ordinal } from "../matches/labels.ts";
 import { matchday, useMe } from "../session/session.ts";
 import { Name } from "../ui/name.tsx";
 import { Page } from "../ui/page.tsx";
@@ -42,7 +42,12 @@ export function TablePage({ scope }: { scope: Scope }) {
       <div className="table-choices">
         <ScopeSelect scope={scope} choose={(path) => navigate(path)} />
         {scope.tournament_id !== undefined && (
-          <RoundSelect tournament={scope.tournament_id} round={scope.round} choose={(path) => navigate(path)} />
+          <RoundSelect
+            tournaments={[scope.tournament_id]}
+            round={scope.round}
+            all={`/table/tournament/${scope.tournament_id}`}
+            choose={(path) => navigate(path)}
+          />
         )}
         {scope.round === undefined && (
           <fieldset className="choice">
@@ -140,7 +145,3 @@ function Rows({ entries, me, apart }: { entries: Schemas["LeaderboardEntry"][]; 
     </tbody>
   );
 }
-
-const rules = new Intl.PluralRules("en", { type: "ordinal" });
-const endings: Record<string, string> = { one: "st", two: "nd", few: "rd", other: "th" };
-const ordinal = (number: number) => `${number}${endings[rules.select(number)]}`;

@@ -4,11 +4,14 @@ import { type ReactNode, useEffect, useRef } from "react";
 export function Page({
   title,
   heading,
+  before,
   className = "",
   children,
 }: {
   title: string;
   heading?: ReactNode;
+  /** Shown above the heading, such as a link back. */
+  before?: ReactNode;
   className?: string;
   children: ReactNode;
 }) {
@@ -21,6 +24,7 @@ export function Page({
   }, []);
   return (
     <main id="main" className={`page ${className}`}>
+      {before}
       <h1 ref={top} tabIndex={-1} className={heading === null ? "unseen" : undefined}>
         {heading ?? title}
       </h1>

@@ -19,15 +19,15 @@ const messages: Record<string, string> = {
   not_found: "This doesn't exist or is no longer available.",
 };
 
-/** Message for the fan. */
-export function errorMessage(error: unknown): string {
+/** Message for the fan. `own` has messages for errors that mean something else in its place, by their code. */
+export function errorMessage(error: unknown, own: Record<string, string> = {}): string {
   if (!(error instanceof MatchdayError)) return "Something went wrong. Reload the page and try again.";
   if (error.code === "no_response") {
     return navigator.onLine
       ? "We can't reach the server. Check your connection and try again."
       : "You're offline. Check your connection and try again.";
   }
-  const message = messages[error.code] ?? error.message;
+  const message = own[error.code] ?? messages[error.code] ?? error.message;
   const reference = error.status >= 500 && error.requestId ? ` (Reference: ${error.requestId})` : "";
   if (!error.retryAfter) return message + reference;
   // Replaces a "Try again" sentence of the service, which does not contain the time.

@@ -1,0 +1,72 @@
+import { type ReactNode, useEffect, useRef, useState } from "react";
+import { formatCode, inviteLink } from "./invite-code.ts";
+
+/** Milliseconds for which the button confirms that the link was copied. */
+const feedbackTime = 4_000;
+
+/** Code and link of a league, to copy or to share with the share sheet of the device. */
+export function Invite({ code, name, children }: { code: string; name: string; children?: ReactNode }) {
+  const link = inviteLink(code);
+  const field = useRef<HTMLInputElement>(null);
+  const [message, setMessage] = useState("");
+  useEffect(() => {
+    if (!message) return;
+    const timer = setTimeout(() => setMessage(""), feedbackTime);
+    return () => clearTimeout(timer);
+  }, [message]);
+  async function copy() {
+    setMessage("");
+    try {
+      // Missing outside of secure contexts (HTTPS or localhost), where the call throws.
+      await navigator.clipboard.writeText(link);
+      setMessage("Link copied");
+    } catch {
+      field.current?.select();
+      setMessage("Copy the selected link");
+    }
+  }
+  async function share() {
+    try {
+      await navigator.share({ title: name, text: `Join my league "${name}"`, url: link });
+    } catch {
+      // The fan closed the share sheet, or the device cannot share. The link can still be copied.
+    }
+  }
+  return (
+    <section className="card invite" aria-labelledby="invite">
+      <header>
+        <h2 id="invite">Share the link</h2>
+        <p className="soft small">
+          Code <strong className="invite-code">{formatCode(code)}</strong>
+        </p>
+      </header>
+      <div className="field">
+        <label className="unseen" htmlFor="invite-link">
+          Invite link
+        </label>
+        <input
+          ref={field}
+          id="invite-link"
+          className="invite-link"
+          readOnly
+          value={link}
+          onFocus={({ currentTarget }) => currentTarget.select()}
+        />
+      </div>
+      <div className="invite-actions">
+        <button type="button" className="button" onClick={copy}>
+          {message === "Link copied" ? "Copied ✓" : "Copy link"}
+        </button>
+        {"share" in navigator && (
+          <button type="button" className="button quiet" onClick={share}>
+            Share…
+          </button>
+        )}
+      </div>
+      <p role="status" className={message && message !== "Link copied" ? "small soft" : "unseen"}>
+        {message}
+      </p>
+      {children}
+    </section>
+  );
+}
