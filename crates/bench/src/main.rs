@@ -30,7 +30,7 @@ use crate::{
 struct Arguments {
     #[command(subcommand)]
     tool: Option<Tool>,
-    /// Scenarios to measure: events-list, predict-burst, predict-lone, points, rank, room-stats, deduct, login,
+    /// Scenarios to measure: events-list, predict-burst, predict-lone, answers, points, rank, room-stats, deduct, login,
     /// join-storm, spectators, announcements, session-lookups, idle, idle-processes, stream, scores, rule-sets. Default: all, or with --report only
     /// the scenarios that have no stored result.
     scenarios: Vec<String>,
@@ -46,7 +46,7 @@ struct Arguments {
     /// Seconds per side and round, in scenarios limited by time.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u8).range(1..))]
     seconds: u8,
-    /// Measure join-storm, spectators and announcements with a tenth of their size, to check that they run. The results
+    /// Measure answers, join-storm, spectators and announcements with a tenth of their size, to check that they run. The results
     /// are not stored.
     #[arg(long, conflicts_with = "report")]
     small: bool,

@@ -1,6 +1,7 @@
 //! Scenarios, one file each.
 
 mod announcements;
+mod answers;
 mod deduct;
 mod events_list;
 mod history;
@@ -50,10 +51,11 @@ pub(crate) struct Scenario {
 }
 
 /// All scenarios, in the order of the report.
-pub(crate) const ALL: [Scenario; 19] = [
+pub(crate) const ALL: [Scenario; 20] = [
     Scenario { name: "events-list", run: |stage| Box::pin(events_list::run(stage)) },
     Scenario { name: "predict-burst", run: |stage| Box::pin(predictions::burst(stage)) },
     Scenario { name: "predict-lone", run: |stage| Box::pin(predictions::lone(stage)) },
+    Scenario { name: "answers", run: |stage| Box::pin(answers::run(stage)) },
     Scenario { name: "points", run: |stage| Box::pin(points::run(stage)) },
     Scenario { name: "rank", run: |stage| Box::pin(rank::run(stage)) },
     Scenario { name: "room-stats", run: |stage| Box::pin(room_stats::run(stage)) },

@@ -26,8 +26,8 @@ use crate::{
 /// Distinct users per round: more than can predict in five seconds, because repeated predictions would be revisions.
 const USERS: u64 = 250_000;
 /// Typical number of connections from a balancer to a busy process.
-const CONNECTIONS: usize = 256;
-const CLIENTS: usize = 32;
+pub(super) const CONNECTIONS: usize = 256;
+pub(super) const CLIENTS: usize = 32;
 
 /// The same table and columns, without revisions and tallies.
 const UPSERT: &str = "\
@@ -54,7 +54,7 @@ fn predicting(service: &Service, tokens: &Arc<Vec<String>>, event: &Arc<AtomicU6
 }
 
 /// A minimal request: the service checks the token and responds from its cache.
-fn empty(service: &Service, tokens: &Arc<Vec<String>>) -> Target {
+pub(super) fn empty(service: &Service, tokens: &Arc<Vec<String>>) -> Target {
     let tokens = Arc::clone(tokens);
     http(service.public, move |number, into| {
         let user = usize::try_from(number).unwrap_or_default() % tokens.len();
@@ -62,14 +62,14 @@ fn empty(service: &Service, tokens: &Arc<Vec<String>>) -> Target {
     })
 }
 
-async fn set_up(
+pub(super) async fn set_up(
     stage: &Stage,
     name: &str,
     users: u64,
     matches: usize,
 ) -> anyhow::Result<(Setting, PgPool, Arc<Vec<String>>)> {
     // Large enough for the sessions of all users, because active users are cached.
-    let setting = Setting::on(name).with("MATCHDAY_SESSIONS__CACHE_ENTRIES", "500000");
+    let setting = Setting::on(name).with("MATCHDAY_SESSIONS__CACHE_ENTRIES", &(users * 2).max(500_000).to_string());
     prepare(stage, &setting, name, &vec![OPEN; matches]).await?;
     let pool = stage.postgres.pool(name).await?;
     stage.say(format!("inserting {users} users with a session each"));
@@ -116,7 +116,7 @@ pub(super) async fn burst(stage: &Stage) -> anyhow::Result<Vec<Outcome>> {
                         target = predicting(&fresh, &tokens, &event);
                         service_now = Some(fresh);
                     } else {
-                        fill_cache(stage, &warming).await?;
+                        fill_cache(stage, &warming, USERS).await?;
                     }
                     let measured = load::run(&target, load, &numbers).await?;
                     // Only rows in the table count.
@@ -136,7 +136,7 @@ pub(super) async fn burst(stage: &Stage) -> anyhow::Result<Vec<Outcome>> {
         if !cold {
             event.fetch_add(1, Relaxed);
             pgbench.set("event", i64::try_from(event.fetch_add(1, Relaxed) + 1)?);
-            fill_cache(stage, &warming).await?;
+            fill_cache(stage, &warming, USERS).await?;
             let numbers = Arc::default();
             let sides = ((Side::Requests(&ours, &numbers), CONNECTIONS), (Side::Pgbench(&pgbench), CLIENTS));
             outcome.latency = Some(latencies(stage, sides.0, sides.1, easy_rate(&outcome)).await?);
@@ -155,10 +155,10 @@ pub(super) async fn burst(stage: &Stage) -> anyhow::Result<Vec<Outcome>> {
 }
 
 /// Fills the session cache, as if all users had opened the app.
-async fn fill_cache(stage: &Stage, warming: &Target) -> anyhow::Result<()> {
+pub(super) async fn fill_cache(stage: &Stage, warming: &Target, users: u64) -> anyhow::Result<()> {
     stage.say("filling the session cache");
     let (numbers, step) = (Arc::new(AtomicU64::new(0)), Duration::from_secs(1));
-    while numbers.load(Relaxed) < USERS {
+    while numbers.load(Relaxed) < users {
         load::run(warming, Load { connections: CONNECTIONS, length: step, rate: None }, &numbers).await?;
     }
     Ok(())
