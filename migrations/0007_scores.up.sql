@@ -25,9 +25,12 @@ comment on table event_results is 'reference: all results of matches, with corre
 create index event_results_to_apply on event_results (look_again_at) where applied_at is null;
 
 create table score_lanes (
-    event_id       bigint  not null references events,
+    -- What users score points for: the predictions of a `match`, or the answers to a `question`.
+    source         text    not null check (source in ('match', 'question')),
+    -- Id of the match or question.
+    source_id      bigint  not null,
     lane           integer not null,
-    -- Range of user ids. Together, the chunks of a match cover every possible id.
+    -- Range of user ids. Together, the chunks of a source cover every possible id.
     from_user      bigint  not null,
     until_user     bigint  not null,
     -- Revision included in the scores of these users, and revision shown on leaderboards; 0 for none.
@@ -35,7 +38,7 @@ create table score_lanes (
     shown_revision bigint  not null,
     -- Number from `score_writes` of the last transaction that changed these users' scores; 0 for none.
     written        bigint  not null,
-    primary key (event_id, lane)
+    primary key (source, source_id, lane)
 );
 comment on table score_lanes is 'reference: progress of score jobs, by chunk of users';
 -- For finding chunks that were written since another one.
@@ -55,8 +58,11 @@ create table user_scores (
     exact   integer not null,
     -- Number of correct outcomes.
     correct integer not null,
-    -- Number of matches with a result. 0 if all were annulled: then the user is not on the leaderboard.
+    -- Number of matches with a result.
     settled integer not null,
+    -- Number of answered questions that are resolved. A user with neither matches nor questions, because all were
+    -- annulled, is not on the leaderboard.
+    answered integer not null default 0,
     primary key (user_id, scope)
     -- Leaves room for a second version of every row on its page: a result updates many rows, and heap-only updates need
     -- no new index entries.
@@ -75,7 +81,8 @@ create table score_retention (
 );
 comment on table score_retention is 'local: past weeks whose scores were deleted';
 
--- Leaderboards that a match counts for, in the order of their names.
+-- Leaderboards that a match or question counts for, in the order of their names. The time is the start of the match, or
+-- the lock of the question.
 create function score_scopes(tournament_id bigint, start_time timestamptz, round smallint) returns text[]
     language sql immutable parallel safe
     return array['all', 'month:' || to_char(start_time at time zone 'UTC', 'YYYY-MM')]

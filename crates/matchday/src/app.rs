@@ -62,6 +62,7 @@ use crate::{
         coins::{payouts::Payouts, service::Coins},
         leagues::{service::Leagues, work::LeagueWork},
         predictions::service::Predictions,
+        questions::service::Questions,
         scores::{
             leaderboard::Leaderboards, leaderboard_cache::LeaderboardCache, room_leaderboards::RoomLeaderboards,
             rounds::Rounds, service::Scores,
@@ -121,6 +122,7 @@ pub struct Services {
     pub feeds: Feeds,
     pub coins: Coins,
     pub predictions: Predictions,
+    pub questions: Questions,
     pub scores: Scores,
     pub leaderboard_cache: LeaderboardCache,
     pub leaderboards: Leaderboards,
@@ -242,7 +244,8 @@ impl App {
             sms: sms.clone(),
         };
         let chat_keys = ChatKeys::new(&core, accounts.clone(), codes.clone(), chat.clone());
-        let fixtures = Fixtures::new(&core, matches.clone(), Arc::new(rooms.clone()));
+        let questions = Questions::new(&core, &config.questions);
+        let fixtures = Fixtures::new(&core, matches.clone(), Arc::new(rooms.clone()), Arc::new(questions.clone()));
         let predictions = Predictions::new(&core, &matches, &config.predictions);
         let leaderboard_cache = LeaderboardCache::new(&core, redis.clone(), &config.redis).context("redis.url")?;
         let room_leaderboards = RoomLeaderboards::new(&core, redis.clone(), &config.redis.prefix);
@@ -327,6 +330,7 @@ impl App {
             fixtures,
             coins,
             predictions,
+            questions,
             scores,
             leaderboard_cache,
             leaderboards,
@@ -368,6 +372,7 @@ impl App {
             operators: self.operators.clone(),
             moderation: self.moderation.clone(),
             filters: self.filters.clone(),
+            questions: self.questions.clone(),
             removals: self.removals.clone(),
             reports: self.reports.clone(),
             scores: self.scores.clone(),
@@ -452,6 +457,7 @@ services! {
     notifications: Notifications,
     phone_moves: PhoneMoves,
     predictions: Predictions,
+    questions: Questions,
     rooms: Rooms,
     moderation: Moderation,
     removals: Removals,

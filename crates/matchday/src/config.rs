@@ -18,7 +18,7 @@ use crate::{
     catalogue::feeds,
     chat::{self, filters, moderation, removals, reports, rooms, view},
     delivery::{live, notifications, webhooks},
-    game::{coins, leagues, predictions, scores},
+    game::{coins, leagues, predictions, questions, scores},
     identity::{accounts, codes, sessions, sms},
 };
 
@@ -64,6 +64,7 @@ sections! {
     predictions: predictions::settings::Settings,
     scores: scores::settings::Settings,
     leagues: leagues::settings::Settings,
+    questions: questions::settings::Settings,
     coins: coins::settings::Settings,
     stream: live::settings::Settings,
     feeds: feeds::settings::Settings,
@@ -154,6 +155,7 @@ impl Config {
             self.predictions.conditions(),
             self.scores.conditions(),
             self.leagues.conditions(),
+            self.questions.conditions(),
             self.coins.conditions(),
             self.feeds.conditions(),
             self.webhooks.conditions(),

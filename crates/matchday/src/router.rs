@@ -44,7 +44,7 @@ use crate::{
         notifications,
     },
     demo,
-    game::{coins, leagues, predictions, profile, scores},
+    game::{coins, leagues, predictions, profile, questions, scores},
     identity::{
         account_deletion, codes,
         idempotency::{self, IdempotencyLayer},
@@ -103,6 +103,7 @@ fn features() -> OpenApiRouter<App> {
         .merge(predictions::routes())
         .merge(scores::routes())
         .merge(leagues::routes())
+        .merge(questions::routes())
         .merge(coins::routes())
         .merge(rooms::routes())
         .merge(moderation::routes())

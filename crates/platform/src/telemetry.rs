@@ -298,6 +298,8 @@ fn describe(recorder: metrics_exporter_prometheus::PrometheusRecorder) {
         "matchday_predictions_batches_total",
         "Database transactions in which predictions were written"
     );
+    metrics::describe_counter!("matchday_answers_total", "Answers to questions, by outcome");
+    metrics::describe_counter!("matchday_answers_batches_total", "Database transactions in which answers were written");
     metrics::describe_counter!("matchday_scores_changed_total", "Scores changed by a result");
     metrics::describe_counter!("matchday_leaderboard_places_total", "Leaderboard entries written");
     metrics::describe_counter!("matchday_leaderboards_filled_total", "Leaderboards rebuilt from the database");

@@ -62,6 +62,8 @@ id! {
     MatchId as EventId,
     /// Identifies a user's prediction of a match.
     PredictionId,
+    /// Identifies a bonus question.
+    QuestionId,
     /// Identifies a league of users.
     LeagueId,
     /// Identifies a chat room internally. Apps use the Matrix room id.

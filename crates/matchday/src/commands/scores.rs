@@ -28,7 +28,7 @@ pub(crate) enum ScoresCommand {
         #[command(flatten)]
         by: By,
     },
-    /// Recompute every score from predictions and results, and repair differences.
+    /// Recompute every score from predictions, answers and results, and repair differences.
     Rebuild {
         /// Print the differences without repairing them.
         #[arg(long)]
@@ -52,8 +52,8 @@ pub(super) async fn scores(config: Config, command: ScoresCommand) -> anyhow::Re
                 .map(|progress| {
                     let since = progress.recorded_at.replace_nanosecond(0).unwrap_or(progress.recorded_at);
                     format!(
-                        "match {}: result {} of {}, {}",
-                        progress.event,
+                        "{}: result {} of {}, {}",
+                        progress.source,
                         progress.revision,
                         since.format(&Rfc3339).unwrap_or_default(),
                         match progress.chunks {
@@ -113,7 +113,8 @@ async fn rebuild_scores(app: &App, dry_run: bool, operator: &Operator) -> anyhow
         return Err(error.into());
     }
     let shown = |score: Score| {
-        format!("{} points, {} exact, {} correct, {} settled", score.points, score.exact, score.correct, score.settled)
+        let Score { points, exact, correct, settled, answered } = score;
+        format!("{points} points, {exact} exact, {correct} correct, {settled} settled, {answered} answered")
     };
     let mut lines: Vec<String> = differences
         .iter()
@@ -126,7 +127,7 @@ async fn rebuild_scores(app: &App, dry_run: bool, operator: &Operator) -> anyhow
         lines.push(format!("… and {} more", total - SHOWN));
     }
     lines.push(match (total, dry_run) {
-        (0, _) => "every score matches predictions and results".to_owned(),
+        (0, _) => "every score matches predictions, answers and results".to_owned(),
         (total, true) => format!("{total} scores differ; run without --dry-run to repair them"),
         (total, false) => format!("{total} scores differed and were repaired"),
     });

@@ -4,7 +4,10 @@ use scoring::{Confidence, Forecast, Pick, Score};
 use time::{Duration, OffsetDateTime};
 
 use crate::catalogue::{
-    fixtures::document::{Document, EntryDetails, MatchEntry, SportEntry, TeamEntry, TournamentEntry},
+    fixtures::document::{
+        Document, EntryDetails, MatchEntry, NumberScoring, QuestionEntry, QuestionKind, SportEntry, TeamEntry,
+        TournamentEntry,
+    },
     matches::rules::Status,
 };
 
@@ -99,6 +102,36 @@ fn fixtures() -> [Fixture; 12] {
     ]
 }
 
+/// Two questions that lock before the last round.
+fn questions(now: OffsetDateTime) -> Vec<QuestionEntry> {
+    let question = |key: &str, text: &str, kind, scoring, round, points| QuestionEntry {
+        key: key.to_owned(),
+        text: text.to_owned(),
+        kind,
+        options: Vec::new(),
+        pick: None,
+        scoring,
+        points,
+        match_key: None,
+        round,
+        opens_at: None,
+        locks_at: Some(now + Duration::days(3)),
+        resolution: None,
+        is_void: false,
+    };
+    vec![
+        question("champion", "Who wins the Lantern Cup?", QuestionKind::Team, None, None, 50),
+        question(
+            "goals",
+            "How many goals are scored in round 3?",
+            QuestionKind::Number,
+            Some(NumberScoring::Nearest),
+            Some(3),
+            25,
+        ),
+    ]
+}
+
 /// Builds the tournament relative to `now`. `crests` is the base URL of the crests.
 pub fn tournament(now: OffsetDateTime, crests: &str) -> Document {
     let now = now.replace_second(0).and_then(|now| now.replace_nanosecond(0)).unwrap_or(now);
@@ -136,6 +169,7 @@ pub fn tournament(now: OffsetDateTime, crests: &str) -> Document {
         rule_sets: Vec::new(),
         teams,
         matches,
+        questions: questions(now),
     }
 }
 

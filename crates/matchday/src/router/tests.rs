@@ -411,6 +411,10 @@ fn openapi_lists_every_operation_and_its_errors() {
     GET /api/auth/predictions list_own_predictions 200 401 403 422 429 500 503
     POST /api/auth/predictions save_prediction 200 201 400 401 403 404 409 413 422 429 500 503
     GET /api/auth/predictions/{id}/explanation explain_prediction 200 401 403 404 429 500 503
+    GET /api/auth/questions list_questions 200 401 403 422 429 500 503
+    GET /api/auth/questions/{question} get_question 200 401 403 404 429 500 503
+    PUT /api/auth/questions/{question}/answer answer_question 200 201 400 401 403 404 413 422 429 500 503
+    GET /api/auth/questions/{question}/answers list_answers 200 401 403 404 422 429 500 503
     GET /api/auth/removed-messages list_removed_messages 200 401 403 422 429 500 503
     GET /api/auth/reports list_own_reports 200 401 403 422 429 500 503
     POST /api/auth/resend-code resend_code 200 400 401 403 409 413 422 429 500 503

@@ -23,7 +23,7 @@ use sqlx::{
 use time::macros::datetime;
 use web::{
     Edge, PEER,
-    ids::{MatchId, UserId},
+    ids::{MatchId, QuestionId, UserId},
     server::Answers as _,
 };
 
@@ -31,7 +31,7 @@ use super::{MockClock, SeededRandom, TestFixtures, test_config, unique};
 use crate::{
     app::App,
     config::Config,
-    game::scores,
+    game::scores::{self, rules::Source},
     identity::accounts,
     router::{Public, console, private, public},
 };
@@ -203,7 +203,10 @@ impl TestApp {
     /// Applies all results to the scores, as workers do.
     pub async fn settle(&self) {
         for progress in self.app.scores.in_progress().await.expect("read") {
-            self.settle_match(progress.event.0).await;
+            match progress.source {
+                Source::Match(event) => self.settle_match(event.0).await,
+                Source::Question(question) => self.settle_question(question.0).await,
+            }
         }
     }
 
@@ -220,6 +223,14 @@ impl TestApp {
                 .await
                 .expect("the outbox");
         assert_eq!(published, [event], "updated scores are published once");
+    }
+
+    /// Applies the result of a question to the scores.
+    pub async fn settle_question(&self, question: i64) {
+        let scores = &self.app.scores;
+        for chunk in scores.plan(QuestionId(question)).await.expect("planned") {
+            scores.apply(QuestionId(question), chunk.number).await.expect("applied");
+        }
     }
 
     /// Publishes the outbox to NATS, as the relay does; returns the subjects.

@@ -65,8 +65,8 @@ insert into event_tallies select e, s, e, s, 1, e * 10 from generate_series(1, 2
 insert into event_results (event_id, revision, home_score, away_score, start_time, recorded_at, look_again_at, applied_at)
     select n, 1, 2, 1, timestamptz '2026-06-01 12:00+00' + n * interval '1 hour', timestamptz '2026-06-02 12:00+00', timestamptz '2026-06-02 13:00+00',
            case when n % 8 = 0 then timestamptz '2026-06-02 12:01+00' end from generate_series(4, 20, 4) n;
-insert into score_lanes (event_id, lane, from_user, until_user, revision, shown_revision, written, paid_revision)
-    select n, l, case when l = 1 then -9223372036854775808 else 40 end, case when l = 1 then 40 else 9223372036854775807 end, n / 8 % 2, 0, n, 0
+insert into score_lanes (source, source_id, lane, from_user, until_user, revision, shown_revision, written, paid_revision)
+    select 'match', n, l, case when l = 1 then -9223372036854775808 else 40 end, case when l = 1 then 40 else 9223372036854775807 end, n / 8 % 2, 0, n, 0
     from generate_series(4, 20, 4) n, generate_series(1, 2) l;
 insert into user_scores select n, s, n % 30, n % 3, n % 5, 1 + n % 6
     from generate_series(1, 80) n, unnest(array['all', 'month:2026-06', 'tournament:1', 'week:2026-23']) s where n % 9 > 0;

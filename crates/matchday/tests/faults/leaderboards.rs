@@ -72,7 +72,7 @@ pub(crate) async fn verify_scores_and_payouts(setting: &Setting, owner: &PgConne
     const PAID: &str =
         "select user_id, sum(amount)::bigint from coin_transactions where kind = 'points' group by user_id order by 1";
     let rebuilt = setting.expect(&["scores", "rebuild", "--dry-run"], "");
-    assert_eq!(rebuilt, "every score matches predictions and results");
+    assert_eq!(rebuilt, "every score matches predictions, answers and results");
     let db = PgPool::connect_with(owner.clone()).await.expect("connected");
     let earned: Vec<(i64, i64)> = sqlx::query_as(EARNED).fetch_all(&db).await.expect("read");
     let paid: Vec<(i64, i64)> = sqlx::query_as(PAID).fetch_all(&db).await.expect("read");

@@ -17,8 +17,9 @@ const FANS: i64 = 20_000;
 /// Score of a match, and the team that advanced.
 type Result = (i32, i32, Option<&'static str>);
 
-/// One tournament with three matches in the far future. The first one is a final, with its own rules.
-fn document(results: &[Option<Result>]) -> String {
+/// One tournament with three matches in the far future, and a question for a number. The first match is a final, with its
+/// own rules.
+fn document(results: &[Option<Result>], number: Option<i64>) -> String {
     let matches: Vec<Value> = results
         .iter()
         .enumerate()
@@ -34,7 +35,9 @@ fn document(results: &[Option<Result>]) -> String {
            "tournament": {"slug": "cup", "name": "Cup", "logo": null},
            "rule_sets": [{"slug": "cup", "name": "Cup", "margin": {"within": 1, "points": 26}, "multiplier": {"final": 1.5}, "joker": 1}],
            "teams": [{"slug": "rovers", "name": "Rovers"}, {"slug": "city", "name": "City"}],
-           "matches": matches})
+           "matches": matches,
+           "questions": [{"key": "goals", "text": "How many goals?", "kind": "number", "scoring": "nearest", "points": 30,
+                          "round": 1, "locks_at": "2090-05-01T15:00:00Z", "resolution": number}]})
     .to_string()
 }
 
@@ -45,7 +48,7 @@ where
     sqlx::query_as(query).fetch_all(db).await.expect("read")
 }
 
-/// Every user predicts every match. Predictions differ between users, but not between runs.
+/// Every user predicts every match, and most answer the question. Predictions differ between users, but not between runs.
 async fn all_users_predict(db: &PgPool) {
     sqlx::query("insert into users (created_at, username) select now(), 'fan' || n from generate_series(1, $1) n")
         .bind(FANS)
@@ -65,10 +68,20 @@ async fn all_users_predict(db: &PgPool) {
     .execute(db)
     .await
     .expect("predictions");
+    sqlx::query(
+        "insert into answers (user_id, question_id, value, revision, created_at, updated_at)
+         select u.user_id, q.id, u.user_id * 7 % 60, 1, now(), now() from users u cross join questions q
+         where u.user_id % 4 > 0",
+    )
+    .execute(db)
+    .await
+    .expect("answers");
 }
 
 async fn applied(db: &PgPool) -> bool {
-    let (left,): (i64,) = rows(db, "select count(*) from event_results where applied_at is null").await.remove(0);
+    const LEFT: &str = "select (select count(*) from event_results where applied_at is null)
+                             + (select count(*) from question_results where applied_at is null)";
+    let (left,): (i64,) = rows(db, LEFT).await.remove(0);
     let (waiting,): (i64,) = rows(db, "select count(*) from outbox").await.remove(0);
     left == 0 && waiting == 0
 }
@@ -82,6 +95,8 @@ const EXPECTED: &str = "
            count(*)
     from predictions p join events e on e.id = p.event_id join rule_sets s on s.id = e.rule_set_id
         where e.status = 'finished' group by p.user_id order by 1";
+/// Answers that are nearest to the last resolution, which is 33.
+const NEAREST: &str = "select user_id from answers where abs(value - 33) = (select min(abs(value - 33)) from answers)";
 const FOUND: &str = "select user_id, points::bigint, settled::bigint from user_scores where scope = 'all' order by 1";
 
 /// Positive points of each match, which are worth the same number of coins. The points are summed where they are computed:
@@ -107,8 +122,10 @@ async fn workers_killed_at_random_leave_correct_scores() {
             .with("MATCHDAY_OUTBOX__LEASE", "1s");
         let streams = streams(&setting).await;
         let db = PgPool::connect_with(options).await.expect("connected");
-        let import = |results: &[Option<Result>]| setting.expect(&["fixtures", "import", "-"], &document(results));
-        import(&[None, None, None]);
+        let import = |results: &[Option<Result>], number: Option<i64>| {
+            setting.expect(&["fixtures", "import", "-"], &document(results, number))
+        };
+        import(&[None, None, None], None);
         all_users_predict(&db).await;
 
         let serving = setting.start(&["serve", "--no-workers"]);
@@ -119,15 +136,16 @@ async fn workers_killed_at_random_leave_correct_scores() {
         }
         let mut workers = vec![setting.start(&["worker"]), setting.start(&["worker"])];
         let began = Instant::now();
-        import(&[Some((2, 1, None)), None, None]);
+        import(&[Some((2, 1, None)), None, None], Some(17));
         for (number, pause) in [90, 310, 20, 170, 240, 60, 400, 130, 280, 35].into_iter().enumerate() {
             match number {
-                3 => drop(import(&[Some((2, 1, None)), Some((0, 0, None)), None])),
+                3 => drop(import(&[Some((2, 1, None)), Some((0, 0, None)), None], Some(17))),
                 // Correct a result while it is being applied: level after 90 minutes, then another team advances on
-                // penalties, then extra time was counted after all.
-                5 => drop(import(&[Some((1, 1, Some("home"))), Some((0, 0, None)), Some((3, 0, None))])),
-                7 => drop(import(&[Some((1, 1, Some("away"))), Some((0, 0, None)), Some((3, 0, None))])),
-                9 => drop(import(&[Some((2, 1, Some("home"))), Some((0, 0, None)), Some((3, 0, None))])),
+                // penalties, then extra time was counted after all. The question is corrected, taken back and resolved
+                // again.
+                5 => drop(import(&[Some((1, 1, Some("home"))), Some((0, 0, None)), Some((3, 0, None))], Some(20))),
+                7 => drop(import(&[Some((1, 1, Some("away"))), Some((0, 0, None)), Some((3, 0, None))], None)),
+                9 => drop(import(&[Some((2, 1, Some("home"))), Some((0, 0, None)), Some((3, 0, None))], Some(33))),
                 _ => {}
             }
             tokio::time::sleep(Duration::from_millis(pause)).await;
@@ -141,13 +159,18 @@ async fn workers_killed_at_random_leave_correct_scores() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         report(&format!(
-            "scores: {FANS} fans, 3 results and 3 corrections of a knockout match, 10 workers killed within {killed:.1?}; done after {:.1?}",
+            "scores: {FANS} fans, 3 results, 3 corrections of a knockout match, 4 resolutions of a question, 10 workers killed within {killed:.1?}; done after {:.1?}",
             began.elapsed()
         ));
         assert_eq!(setting.expect(&["scores", "status"], ""), "every result is in all scores");
         let rebuilt = setting.expect(&["scores", "rebuild", "--dry-run"], "");
-        assert_eq!(rebuilt, "every score matches predictions and results");
-        let expected: Vec<(i64, i64, i64)> = rows(&db, EXPECTED).await;
+        assert_eq!(rebuilt, "every score matches predictions, answers and results");
+        let mut expected: Vec<(i64, i64, i64)> = rows(&db, EXPECTED).await;
+        let nearest: Vec<(i64,)> = rows(&db, NEAREST).await;
+        assert!(nearest.len() > 100, "many users are nearest");
+        for (user, points, _) in &mut expected {
+            *points += if nearest.contains(&(*user,)) { 30 } else { 0 };
+        }
         let found: Vec<(i64, i64, i64)> = rows(&db, FOUND).await;
         assert_eq!(expected.len(), usize::try_from(FANS).expect("fits"));
         assert_eq!(found, expected);

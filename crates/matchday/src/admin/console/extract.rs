@@ -24,6 +24,7 @@ use crate::{
         reports::service::ReportError, rooms::service::RoomError,
     },
     delivery::webhooks::service::WebhookError,
+    game::questions::decisions::DecisionError,
     identity::operators::Operator,
 };
 
@@ -320,6 +321,25 @@ impl From<HeldError> for PageError {
             HeldError::Homeserver(error) => Self::Unavailable("The homeserver", error.to_string()),
             HeldError::Database(error) => error.into(),
             other => Self::Conflict(format!("The message was not sent: {other}.")),
+        }
+    }
+}
+
+impl From<DecisionError> for PageError {
+    fn from(error: DecisionError) -> Self {
+        match error {
+            DecisionError::NoSuchQuestion => Self::NotFound("question"),
+            DecisionError::Changed => {
+                Self::Conflict("The question has changed since it was shown. Reload its page and decide again.".into())
+            }
+            DecisionError::Same => Self::Conflict("The question already has this resolution.".into()),
+            DecisionError::NotAllowed => Self::Invalid("Choose at least one right answer.".into()),
+            DecisionError::Invalid(faults) => {
+                let problems: Vec<String> = faults.iter().map(ToString::to_string).collect();
+                Self::Invalid(format!("Invalid question: {}.", problems.join("; ")))
+            }
+            DecisionError::Database(error) => error.into(),
+            error @ DecisionError::Other(_) => Self::Internal(error.into()),
         }
     }
 }

@@ -9,9 +9,10 @@ use axum::{
 };
 use http::{HeaderValue, StatusCode, header};
 use platform::{settings::Setting as _, stream::Stream};
+use serde_json::{Value, json};
 use time::{Date, OffsetDateTime, macros::format_description};
 use url::form_urlencoded::byte_serialize;
-use web::ids::{EndpointId, MatchId, RuleSetId, UserId};
+use web::ids::{EndpointId, MatchId, QuestionId, RuleSetId, TournamentId, UserId};
 
 use super::{
     extract::{
@@ -25,7 +26,10 @@ use super::{
 };
 use crate::{
     catalogue::{
-        fixtures::service::{Correction, Seen},
+        fixtures::{
+            document::{QuestionEntry, QuestionKind},
+            service::{Correction, Seen},
+        },
         matches::rules::Status,
     },
     chat::{
@@ -34,6 +38,7 @@ use crate::{
         rooms::RoomAddress,
     },
     delivery::webhooks::service::Dead,
+    game::questions::decisions::{Decision, DecisionError, QuestionDetails, Resolution},
     identity::{accounts::restrictions::Restriction, operators::service::ActionFilter, phone::Phone},
 };
 
@@ -176,6 +181,102 @@ pub(super) async fn show_rule_set(
     let (view, tournaments) = found.ok_or(PageError::NotFound("rule set"))?;
     let body = pages::rule_sets::show(&view, &tournaments, tournament);
     Ok(Page::new(&viewer, "/console/rule-sets", &view.rule_set.name).show(&body))
+}
+
+pub(super) async fn list_questions(
+    State(state): State<ConsoleState>,
+    viewer: Acting<Viewer>,
+    Query(query): Query,
+) -> PageResult {
+    let (page, most) = (page_of(&query), pages::questions::ON_A_PAGE);
+    let questions = state.questions.summaries(page.saturating_mul(most), most).await?;
+    let body = pages::questions::list(&viewer, &questions, page, state.clock.now());
+    Ok(Page::new(&viewer, "/console/questions", "Questions").notice(query.get("notice")).show(&body))
+}
+
+pub(super) async fn new_question(State(state): State<ConsoleState>, viewer: Acting<Operator>) -> PageResult {
+    let body = pages::questions::new(&viewer, &state.console.tournaments().await?);
+    Ok(Page::new(&viewer, "/console/questions", "New question").show(&body))
+}
+
+/// Reads a question from a form, as an entry of a fixture document.
+fn question(fields: &Fields) -> Result<QuestionEntry, PageError> {
+    let text = |name: &str| fields.get(name).map_or(Value::Null, Value::from);
+    let number =
+        |name: &str| fields.get(name).map_or(Value::Null, |text| text.parse::<i64>().map_or(json!(text), Value::from));
+    // Browsers send the time without seconds and zone.
+    let time = |name: &str| fields.get(name).map_or(Value::Null, |text| json!(format!("{text}:00Z")));
+    let kind = fields.get("kind").unwrap_or_default();
+    let mut entry = json!({
+        "key": text("key"), "text": text("text"), "kind": kind, "points": number("points"), "match": text("match"),
+        "round": number("round"), "opens_at": time("opens_at"), "locks_at": time("locks_at"), "pick": number("pick"),
+        "scoring": text("scoring"),
+    });
+    if let Some(lines) = fields.get("options") {
+        let option = |line: &str| {
+            let (key, label) = line.trim().split_once(char::is_whitespace).unwrap_or((line.trim(), line.trim()));
+            json!({"key": key, "label": label.trim()})
+        };
+        entry["options"] = lines.lines().filter(|line| !line.trim().is_empty()).map(option).collect();
+    }
+    QuestionEntry::read(&entry).map_err(|faults| DecisionError::Invalid(faults).into())
+}
+
+pub(super) async fn add_question(State(state): State<ConsoleState>, posted: Posted<Operator>) -> PageResult {
+    let (operator, fields) = (posted.operator()?, posted.fields());
+    let tournament: Option<TournamentId> = fields.parsed("tournament");
+    let tournament = tournament.ok_or_else(|| PageError::Invalid("Choose a tournament.".to_owned()))?;
+    let id = state.questions.add(&operator, tournament, &question(fields)?).await?;
+    Ok(redirect_with_notice(&format!("/console/questions/{id}"), "question_added"))
+}
+
+pub(super) async fn show_question(
+    State(state): State<ConsoleState>,
+    viewer: Acting<Viewer>,
+    PathId(id): PathId<QuestionId>,
+    Query(query): Query,
+) -> PageResult {
+    let found = state.questions.details(id).await?.ok_or(PageError::NotFound("question"))?;
+    let recorded = recorded_of(&state, format!("question:{id}")).await?;
+    let body = pages::questions::show(&viewer, &found, &recorded, state.clock.now());
+    Ok(Page::new(&viewer, "/console/questions", "Question").notice(query.get("notice")).show(&body))
+}
+
+/// Reads the right answers from a form.
+fn right_answers(found: &QuestionDetails, fields: &Fields) -> Option<Resolution> {
+    let is_checked = |name: &str| fields.is_present(&format!("right_{name}"));
+    Some(match found.shape.kind {
+        QuestionKind::Number => Resolution::Number(fields.parsed("right")?),
+        QuestionKind::Team => {
+            let ids = found.teams.iter().map(|(id, _)| *id).filter(|id| is_checked(&id.to_string()));
+            Resolution::Teams(ids.collect())
+        }
+        QuestionKind::Choice | QuestionKind::SeveralOf => {
+            let keys = found.shape.options.iter().map(|option| option.key.clone()).filter(|key| is_checked(key));
+            Resolution::Keys(keys.collect())
+        }
+    })
+}
+
+pub(super) async fn decide_question(
+    State(state): State<ConsoleState>,
+    PathId(id): PathId<QuestionId>,
+    posted: Posted<Operator>,
+) -> PageResult {
+    let (operator, fields) = (posted.operator()?, posted.fields());
+    let found = state.questions.details(id).await?.ok_or(PageError::NotFound("question"))?;
+    let (decision, notice) = match fields.get("action") {
+        Some("resolve") => {
+            let right = right_answers(&found, fields).ok_or(DecisionError::NotAllowed)?;
+            (Decision::Resolve(right), "question_resolved")
+        }
+        Some("take_back") => (Decision::TakeBack, "question_changed"),
+        Some("void") => (Decision::Void, "question_changed"),
+        _ => return Err(PageError::Invalid("Choose an action.".to_owned())),
+    };
+    let seen = fields.parsed("seen").unwrap_or(-1);
+    state.questions.decide(&operator, id, seen, &decision).await?;
+    Ok(redirect_with_notice(&format!("/console/questions/{id}"), notice))
 }
 
 async fn recorded_of(

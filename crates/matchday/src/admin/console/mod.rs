@@ -55,6 +55,11 @@ routes! {
     post "/console/matches/{id}/correction" => correct_match: Some(Role::Operator);
     get "/console/rule-sets" => list_rule_sets: Some(Role::Viewer);
     get "/console/rule-sets/{id}" => show_rule_set: Some(Role::Viewer);
+    get "/console/questions" => list_questions: Some(Role::Viewer);
+    post "/console/questions" => add_question: Some(Role::Operator);
+    get "/console/questions/new" => new_question: Some(Role::Operator);
+    get "/console/questions/{id}" => show_question: Some(Role::Viewer);
+    post "/console/questions/{id}/decision" => decide_question: Some(Role::Operator);
     get "/console/users" => list_users: Some(Role::Viewer);
     post "/console/users" => search_users: Some(Role::Viewer);
     get "/console/users/{id}" => show_user: Some(Role::Viewer);

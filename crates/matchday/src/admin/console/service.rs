@@ -231,6 +231,11 @@ impl Console {
     }
 
     /// Lists matches by start time, with the tournaments to filter by.
+    /// Returns all tournaments.
+    pub async fn tournaments(&self) -> sqlx::Result<Vec<TournamentRow>> {
+        store::tournaments(&mut *self.db.acquire().await?).await
+    }
+
     pub async fn matches(&self, filter: &MatchFilter) -> sqlx::Result<(Listed<MatchRow>, Vec<TournamentRow>)> {
         let mut tx = self.begin_read().await?;
         let rows = store::matches(&mut tx, filter, PAGE + 1).await?;

@@ -13,7 +13,7 @@ use crate::{
         removals::service::Removals, reports::service::Reports,
     },
     delivery::{live::service::Live, webhooks::service::Webhooks},
-    game::scores::service::Scores,
+    game::{questions::service::Questions, scores::service::Scores},
     identity::{codes::service::Codes, operators::service::Operators},
 };
 
@@ -35,6 +35,7 @@ pub struct Services {
     pub operators: Operators,
     pub moderation: Moderation,
     pub filters: Filters,
+    pub questions: Questions,
     pub removals: Removals,
     pub reports: Reports,
     pub scores: Scores,

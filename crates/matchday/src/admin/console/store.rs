@@ -332,7 +332,7 @@ pub(super) async fn tally(connection: &mut PgConnection, event: MatchId) -> sqlx
 pub(super) async fn chunks(connection: &mut PgConnection, event: MatchId, revision: i64) -> sqlx::Result<(i64, i64)> {
     let row = sqlx::query!(
         r#"select count(*) filter (where least(revision, shown_revision, paid_revision) >= $2) as "done!", count(*) as "all!"
-           from score_lanes where event_id = $1"#,
+           from score_lanes where source = 'match' and source_id = $1"#,
         event.0,
         revision,
     )

@@ -59,9 +59,10 @@ const BEHIND_PROXY: [(&str, &str); 7] = [
     ("MATCHDAY_CONSOLE__OPERATORS", "operators,user:root@example.org"),
 ];
 
-const PAGES: [&str; 10] = [
+const PAGES: [&str; 11] = [
     "/console",
     "/console/matches",
+    "/console/questions",
     "/console/rule-sets",
     "/console/users",
     "/console/reports",
@@ -314,6 +315,54 @@ async fn correction_against_rules_of_sport_is_explained() {
         let answer = post(app, &format!("/console/matches/{event}/correction"), &fields, &[]).await;
         assert!(text(&answer).contains("a match of this sport cannot end in a draw"), "{}", text(&answer));
         assert!(answer.status.is_client_error(), "{}", answer.status);
+        app.published().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn question_is_added_and_decided() {
+    TestApp::run(async |app| {
+        let event = app.fixtures().a_match("m").put().await;
+        let tournament: i64 = sqlx::query_scalar("select tournament_id from events where id = $1")
+            .bind(event)
+            .fetch_one(&app.app.core.db)
+            .await
+            .expect("a tournament");
+        let tournament = tournament.to_string();
+        let mark = mark_on(&page(app, "/console/questions/new").await);
+        let mut fields = vec![
+            ("mark", mark.as_str()),
+            ("tournament", tournament.as_str()),
+            ("key", "top"),
+            ("text", "Who scores most?"),
+            ("kind", "choice"),
+            ("options", "ada Ada Obi\r\nbea Bea"),
+            ("points", "25"),
+            ("locks_at", "2099-01-01T12:00"),
+            ("reason", "asked for"),
+        ];
+        let added = post(app, "/console/questions", &fields, &[]).await;
+        assert_eq!(added.status, 303, "{}", text(&added));
+        let place = added.header("location").expect("a page").split('?').next().expect("a path").to_owned();
+        let html = page(app, &place).await;
+        assert!(html.contains("Ada Obi") && html.contains("No answers yet."), "{html}");
+        let decide = async |fields: &[(&str, &str)]| {
+            let fields = [&[("mark", mark.as_str())], fields].concat();
+            post(app, &format!("{place}/decision"), &fields, &[]).await
+        };
+        let nothing = decide(&[("action", "resolve"), ("seen", "0"), ("reason", "r")]).await;
+        assert!(text(&nothing).contains("Choose at least one right answer"), "{}", text(&nothing));
+        let right = [("action", "resolve"), ("right_ada", "yes"), ("seen", "0"), ("reason", "r")];
+        assert_eq!(decide(&right).await.status, 303);
+        assert_eq!(decide(&right).await.status, 409, "the operator saw an older state");
+        let html = page(app, &place).await;
+        assert!(html.contains("Correct the resolution") && html.contains("question.resolve"), "{html}");
+        assert_eq!(decide(&[("action", "void"), ("seen", "1"), ("reason", "r")]).await.status, 303);
+        fields[4].1 = "essay";
+        let refused = post(app, "/console/questions", &fields, &[]).await;
+        assert!(refused.status == 422 && text(&refused).contains("kind: must be one of"), "{}", text(&refused));
+        app.settle().await;
         app.published().await;
     })
     .await;

@@ -6,6 +6,7 @@ use scoring::{Multiplier, Outcome, Side};
 use serde::{Deserialize, Serialize};
 use time::{Date, Duration, OffsetDateTime, Time, macros::datetime};
 use utoipa::ToSchema;
+use web::fields::{FromJson, FromQuery, whole_number};
 
 /// Detailed state of a match. The API shows three states as `status` and adds this one as `status_detail`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema, sqlx::Type)]
@@ -229,6 +230,26 @@ pub fn runs(now: OffsetDateTime, status: Option<PublicStatus>, date: Option<Date
 pub fn day(date: Date) -> (OffsetDateTime, OffsetDateTime) {
     let begins = date.with_time(Time::MIDNIGHT).assume_utc();
     (begins, begins.checked_add(Duration::DAY).unwrap_or(LAST))
+}
+
+/// Number of a round, from 1 to 999.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RoundNumber(pub i16);
+
+impl FromJson for RoundNumber {
+    const EXPECTED: &'static str = "must be a whole number from 1 to 999";
+
+    fn from_json(value: &serde_json::Value) -> Option<Self> {
+        i16::try_from(whole_number(value)?).ok().filter(|round| (1..=999).contains(round)).map(Self)
+    }
+}
+
+impl FromQuery for RoundNumber {
+    const EXPECTED: &'static str = <Self as FromJson>::EXPECTED;
+
+    fn from_query(text: &str) -> Option<Self> {
+        text.parse().ok().filter(|round| (1..=999).contains(round)).map(Self)
+    }
 }
 
 #[cfg(test)]

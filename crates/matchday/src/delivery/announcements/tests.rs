@@ -92,8 +92,8 @@ async fn match_room_gets_each_announcement_once() {
 
         // The best predictors are announced once the scores are applied.
         for progress in app.app.scores.in_progress().await.expect("read") {
-            for chunk in app.app.scores.plan(progress.event).await.expect("planned") {
-                app.app.scores.apply(progress.event, chunk.number).await.expect("applied");
+            for chunk in app.app.scores.plan(progress.source).await.expect("planned") {
+                app.app.scores.apply(progress.source, chunk.number).await.expect("applied");
             }
         }
         work(app, announcements).await;

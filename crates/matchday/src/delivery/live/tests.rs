@@ -356,8 +356,8 @@ async fn result_sends_personal_points_then_rank() {
             }
         }
         for progress in app.app.scores.in_progress().await.expect("read") {
-            for chunk in app.app.scores.plan(progress.event).await.expect("planned") {
-                app.app.scores.apply(progress.event, chunk.number).await.expect("applied");
+            for chunk in app.app.scores.plan(progress.source).await.expect("planned") {
+                app.app.scores.apply(progress.source, chunk.number).await.expect("applied");
             }
         }
         assert_eq!(app.relay().await, ["fact.scores.updated"]);

@@ -18,7 +18,10 @@ use super::{
     rules::{CountsFrom, LeagueName, Position, TableRow, Visibility},
     service::{Invitation, InviteCode, LeagueError, LeagueView, Leagues, OwnPlace, Player, TablePage, TableView, Wish},
 };
-use crate::identity::{idempotency::RequestKey, sessions::CurrentUser};
+use crate::{
+    catalogue::matches::rules::RoundNumber,
+    identity::{idempotency::RequestKey, sessions::CurrentUser},
+};
 
 /// Number of members that a league allows by default.
 const USUAL_MEMBERS: i32 = 100;
@@ -122,26 +125,6 @@ impl FromJson for TournamentIds {
         distinct.sort_unstable();
         distinct.dedup();
         ((1..=MOST_TOURNAMENTS).contains(&ids.len()) && distinct.len() == ids.len()).then_some(Self(ids))
-    }
-}
-
-/// Number of a round.
-#[derive(Clone, Copy)]
-pub(super) struct RoundNumber(i16);
-
-impl FromJson for RoundNumber {
-    const EXPECTED: &'static str = "must be a whole number from 1 to 999";
-
-    fn from_json(value: &Value) -> Option<Self> {
-        i16::try_from(whole_number(value)?).ok().filter(|round| (1..=999).contains(round)).map(Self)
-    }
-}
-
-impl FromQuery for RoundNumber {
-    const EXPECTED: &'static str = <Self as FromJson>::EXPECTED;
-
-    fn from_query(text: &str) -> Option<Self> {
-        text.parse().ok().filter(|round| (1..=999).contains(round)).map(Self)
     }
 }
 

@@ -410,7 +410,7 @@ fn table_rows((first, ahead, listed, before): &Listing) -> Vec<TableRow> {
         TableRow {
             user: place.user,
             rank: place.rank,
-            score: Score { points, exact, correct, settled: 0 },
+            score: Score { points, exact, correct, ..Score::default() },
             movement: (*before > 0).then(|| before - place.rank),
         }
     };

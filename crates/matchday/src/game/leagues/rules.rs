@@ -132,13 +132,9 @@ pub(super) struct MemberScore {
 impl MemberScore {
     /// Score before the latest round.
     pub(super) fn before(&self) -> Score {
-        let (all, latest) = (self.all, self.latest_round);
-        Score {
-            points: all.points - latest.points,
-            exact: all.exact - latest.exact,
-            correct: all.correct - latest.correct,
-            settled: all.settled - latest.settled,
-        }
+        let mut before = self.all;
+        before -= self.latest_round;
+        before
     }
 }
 
@@ -232,7 +228,7 @@ mod tests {
     use super::*;
 
     fn score(points: i32, exact: i32, correct: i32) -> Score {
-        Score { points, exact, correct, settled: correct }
+        Score { points, exact, correct, settled: correct, answered: 0 }
     }
 
     fn member(user: i64, all: Score, latest_round: Score) -> (UserId, MemberScore) {

@@ -529,9 +529,11 @@ pub(super) struct RoundRow {
     pub(super) open: i64,
     /// Number of matches with a result that has not reached all scores.
     pub(super) pending: i64,
+    /// Number of questions that are resolved.
+    pub(super) resolved: i64,
 }
 
-/// Returns the rounds of these tournaments with the matches from a round or a time on.
+/// Returns the rounds of these tournaments with the matches and questions from a round or a time on.
 pub(super) async fn rounds(
     executor: impl PgExecutor<'_>,
     tournaments: &[i64],
@@ -540,15 +542,20 @@ pub(super) async fn rounds(
 ) -> sqlx::Result<Vec<RoundRow>> {
     sqlx::query_as!(
         RoundRow,
-        r#"select e.tournament_id as "tournament: TournamentId", e.round,
-                  count(*) filter (where e.status = 'finished') as "with_result!",
-                  count(*) filter (where e.status not in ('finished', 'abandoned', 'cancelled', 'awarded')) as "open!",
-                  count(*) filter (where exists (select 1 from event_results r where r.event_id = e.id
-                                                                                 and r.applied_at is null)) as "pending!"
-           from events e
-           where e.tournament_id = any($1) and ($2::smallint is null or e.round >= $2)
-             and ($3::timestamptz is null or e.start_time >= $3)
-           group by e.tournament_id, e.round"#,
+        r#"select tournament_id as "tournament!: TournamentId", round, count(*) filter (where with_result) as "with_result!",
+                  count(*) filter (where open) as "open!", count(*) filter (where pending) as "pending!",
+                  count(*) filter (where resolved) as "resolved!"
+           from (select e.tournament_id, e.round, e.start_time, e.status = 'finished' as with_result,
+                        e.status not in ('finished', 'abandoned', 'cancelled', 'awarded') as open,
+                        exists (select 1 from event_results r where r.event_id = e.id and r.applied_at is null) as pending,
+                        false as resolved
+                 from events e where e.tournament_id = any($1)
+                 union all
+                 select q.tournament_id, case when q.event_id is null then q.round else e.round end,
+                        coalesce(q.locks_at, e.start_time), false, false, false, q.resolution is not null
+                 from questions q left join events e on e.id = q.event_id where q.tournament_id = any($1)) c
+           where ($2::smallint is null or round >= $2) and ($3::timestamptz is null or start_time >= $3)
+           group by tournament_id, round"#,
         tournaments,
         from_round,
         from,
@@ -583,7 +590,7 @@ pub(super) async fn score_sums(
     )
     .fetch_all(executor)
     .await?;
-    let score = |points, exact, correct, settled| Score { points, exact, correct, settled };
+    let score = |points, exact, correct, settled| Score { points, exact, correct, settled, ..Score::default() };
     let sums = rows.into_iter().map(|row| {
         let all = score(row.points, row.exact, row.correct, row.settled);
         let latest_round = score(row.latest_points, row.latest_exact, row.latest_correct, row.latest_settled);
@@ -592,11 +599,42 @@ pub(super) async fn score_sums(
     Ok(sums.collect())
 }
 
-/// A member's points by round, summed from predictions.
+/// A member's points by round, summed from predictions or answers.
 pub(super) struct RoundScore {
     pub(super) user: UserId,
     pub(super) round: Option<i16>,
     pub(super) score: Score,
+}
+
+/// Sums the points of members from their answers, for questions that lock at or after the member's time.
+pub(super) async fn exact_answers(
+    executor: impl PgExecutor<'_>,
+    tournaments: &[i64],
+    from_round: Option<i16>,
+    users: &[i64],
+    since: &[OffsetDateTime],
+) -> sqlx::Result<Vec<RoundScore>> {
+    let rows = sqlx::query!(
+        r#"select c.user_id as "user!: UserId", r.round, sum(c.points)::integer as "points!", count(*)::integer as "answered!"
+           from questions q
+           join question_results r on r.question_id = q.id and r.revision = q.result_revision
+           join question_points c on c.question_id = q.id and c.revision = q.result_revision
+           join unnest($3::bigint[], $4::timestamptz[]) as m (user_id, since)
+             on m.user_id = c.user_id and m.since <= r.locks_at
+           where q.tournament_id = any($1) and ($2::smallint is null or r.round >= $2) and c.user_id = any($3)
+           group by c.user_id, r.round"#,
+        tournaments,
+        from_round,
+        users,
+        since,
+    )
+    .fetch_all(executor)
+    .await?;
+    let score = |points, answered| Score { points, answered, ..Score::default() };
+    Ok(rows
+        .into_iter()
+        .map(|row| RoundScore { user: row.user, round: row.round, score: score(row.points, row.answered) })
+        .collect())
 }
 
 /// Sums the points of members from their predictions, for matches that start at or after the member's time.
@@ -623,7 +661,7 @@ pub(super) async fn exact_scores(
     )
     .fetch_all(executor)
     .await?;
-    let score = |points, exact, correct, settled| Score { points, exact, correct, settled };
+    let score = |points, exact, correct, settled| Score { points, exact, correct, settled, ..Score::default() };
     Ok(rows
         .into_iter()
         .map(|row| RoundScore {

@@ -11,9 +11,9 @@ use super::{
     rules::{CountsFrom, League, MemberScore},
     store::{self, RoundRow},
 };
-use crate::game::scores::rules::{Scope, Score};
+use crate::game::scores::rules::Scope;
 
-/// Matches that count for a table, from the results that exist at one time. Stored with the copy of a large table.
+/// Matches and questions that count for a table, from the results that exist at one time. Stored with the copy of a large table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Outline {
     /// Round of the table; `None` for the table of all rounds.
@@ -22,7 +22,7 @@ pub(super) struct Outline {
     pub(super) round_complete: Option<bool>,
     /// Latest round with a result, if the table shows movement.
     pub(super) latest: Option<i16>,
-    /// Whether a match of the table has a result. Without one, all members have zeros.
+    /// Whether a match or question of the table has a result. Without one, all members have zeros.
     pub(super) has_results: bool,
     /// Scopes of scores whose sum is the member's score.
     scopes: Vec<String>,
@@ -59,7 +59,7 @@ pub(super) async fn outline(db: &PgPool, league: &League, round: Option<i16>) ->
         // The score of a tournament includes all its rounds, and matches without a round.
         (None, None) => league.tournaments.iter().map(|id| Scope::Tournament(*id).to_string()).collect(),
     };
-    let has_results = rounds.iter().filter(of_table).any(|row| row.with_result > 0);
+    let has_results = rounds.iter().filter(of_table).any(|row| row.with_result > 0 || row.resolved > 0);
     let latest_scopes = scopes_of(&|of| Some(of) == latest);
     Ok(Outline { round, round_complete, latest, has_results, scopes, latest_scopes })
 }
@@ -94,21 +94,16 @@ async fn exact_sums(
         .map(|(_, joined)| if league.counts_from == CountsFrom::Joined { start.max(*joined) } else { start })
         .collect();
     let mut sums: HashMap<UserId, MemberScore> = HashMap::new();
-    for row in store::exact_scores(db, &tournaments, league.from_round, users, &since).await? {
+    let mut rows = store::exact_scores(db, &tournaments, league.from_round, users, &since).await?;
+    rows.extend(store::exact_answers(db, &tournaments, league.from_round, users, &since).await?);
+    for row in rows {
         let member = sums.entry(row.user).or_default();
         if outline.round.is_none() || row.round == outline.round {
-            add(&mut member.all, row.score);
+            member.all += row.score;
         }
         if row.round.is_some() && row.round == outline.latest {
-            add(&mut member.latest_round, row.score);
+            member.latest_round += row.score;
         }
     }
     Ok(sums)
-}
-
-fn add(sum: &mut Score, part: Score) {
-    sum.points += part.points;
-    sum.exact += part.exact;
-    sum.correct += part.correct;
-    sum.settled += part.settled;
 }

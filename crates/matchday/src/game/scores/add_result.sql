@@ -5,4 +5,4 @@ set points = s.points + $5 * c.points, exact = s.exact + $5 * c.exact, correct =
 from result_points c
 where c.event_id = $1 and c.revision = $4 and c.user_id >= $2 and c.user_id < $3
   and s.user_id = c.user_id and s.scope = any($6)
-returning array_position($6, s.scope) as "scope!", s.user_id, s.points, s.exact, s.correct, s.settled
+returning array_position($6, s.scope) as "scope!", s.user_id, s.points, s.exact, s.correct, s.settled, s.answered

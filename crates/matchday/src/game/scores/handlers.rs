@@ -18,6 +18,7 @@ use super::{
     rounds::{self, MOST_WINNERS},
 };
 use crate::{
+    catalogue::matches::rules::RoundNumber,
     chat::rooms::{
         RoomAddress,
         service::{RoomError, Rooms},
@@ -88,18 +89,6 @@ impl FromParameters for BoardQuery {
             round: round?,
             room_id: room_id?,
         })
-    }
-}
-
-/// Number of a round.
-#[derive(Clone, Copy)]
-struct RoundNumber(i16);
-
-impl FromQuery for RoundNumber {
-    const EXPECTED: &'static str = "must be a whole number from 1 to 999";
-
-    fn from_query(text: &str) -> Option<Self> {
-        text.parse().ok().filter(|round| (1..=999).contains(round)).map(Self)
     }
 }
 

@@ -53,10 +53,10 @@ use platform::{
 use redis::{FromRedisValue, RedisResult, aio::ConnectionManager};
 use sqlx::PgPool;
 use tokio::sync::{Semaphore, watch};
-use web::ids::{MatchId, UserId};
+use web::ids::UserId;
 
 use super::{
-    rules::{self, Scope, Standing},
+    rules::{self, Scope, Source, Standing},
     store::{self, Chunk, ScoreRow},
 };
 
@@ -206,9 +206,9 @@ pub enum Users {
         /// Upper bound of user ids, exclusive.
         until: i64,
     },
-    /// Users in an id range who predicted a match.
-    Predictors {
-        event: MatchId,
+    /// Users in an id range who predicted a match or answered a question.
+    OfSource {
+        source: Source,
         from: i64,
         /// Upper bound of user ids, exclusive.
         until: i64,
@@ -586,8 +586,8 @@ impl LeaderboardCache {
     async fn read(&self, scopes: &[Scope], users: Users) -> sqlx::Result<Vec<ScoreRow>> {
         let names: Vec<String> = scopes.iter().map(Scope::to_string).collect();
         let mut rows = match users {
-            Users::Predictors { event, from, until } => {
-                store::scores_of_predictors(&self.inner.db, &names, event, from, until).await?
+            Users::OfSource { source, from, until } => {
+                store::scores_of_source(&self.inner.db, &names, source, from, until).await?
             }
             Users::Between { from, until } => {
                 let mut rows = Vec::new();
@@ -670,7 +670,7 @@ impl LeaderboardCache {
 
     /// Builds the command that writes entries of one leaderboard.
     fn written(&self, scope: Scope, rows: &[ScoreRow], until: u64, claim: Option<&str>) -> redis::Cmd {
-        let placed = || rows.iter().filter(|row| row.settled > 0);
+        let placed = || rows.iter().filter(|row| row.counts());
         let mut command = redis::Cmd::with_capacity(11 + 2 * rows.len(), WRITE.len() + 250 + 24 * rows.len());
         command.arg("EVAL").arg(WRITE).arg(3);
         command.arg(self.set(scope)).arg(self.state(scope)).arg(self.version(scope));
@@ -680,7 +680,7 @@ impl LeaderboardCache {
             let standing = Standing { points: row.points, exact: row.exact, correct: row.correct };
             command.arg(standing.key()).arg(&rules::member(UserId(row.user_id))[..]);
         }
-        for row in rows.iter().filter(|row| row.settled <= 0) {
+        for row in rows.iter().filter(|row| !row.counts()) {
             command.arg(&rules::member(UserId(row.user_id))[..]);
         }
         command
@@ -782,7 +782,7 @@ mod tests {
     use crate::testing::redis_for_tests;
 
     fn row(scope: i32, user_id: i64, points: i32) -> ScoreRow {
-        ScoreRow { scope, user_id, points, exact: 0, correct: 0, settled: 1 }
+        ScoreRow { scope, user_id, points, exact: 0, correct: 0, settled: 1, answered: 0 }
     }
 
     #[tokio::test]

@@ -2,11 +2,68 @@
 
 use std::{fmt, str::FromStr};
 
+use serde::{Deserialize, Serialize};
 use time::{Date, Month, OffsetDateTime, Time, Weekday};
-use web::ids::{TournamentId, UserId};
+use web::ids::{MatchId, QuestionId, TournamentId, UserId};
 
-/// Set of matches that a score and a leaderboard cover. The SQL function `score_scopes` returns the scopes of a match;
-/// a test compares it with [`Scope::of_match`].
+/// What users score points for. Serialised as in `{"event_id": 7}`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Source {
+    /// Predictions of a match.
+    #[serde(rename = "event_id")]
+    Match(MatchId),
+    /// Answers to a question.
+    #[serde(rename = "question_id")]
+    Question(QuestionId),
+}
+
+impl Source {
+    /// Name of the kind, as stored with chunks.
+    pub fn kind(self) -> &'static str {
+        match self {
+            Self::Match(_) => "match",
+            Self::Question(_) => "question",
+        }
+    }
+
+    /// Id of the match or question.
+    pub fn id(self) -> i64 {
+        match self {
+            Self::Match(id) => id.0,
+            Self::Question(id) => id.0,
+        }
+    }
+
+    pub fn of(kind: &str, id: i64) -> Option<Self> {
+        match kind {
+            "match" => Some(Self::Match(MatchId(id))),
+            "question" => Some(Self::Question(QuestionId(id))),
+            _ => None,
+        }
+    }
+}
+
+impl From<MatchId> for Source {
+    fn from(id: MatchId) -> Self {
+        Self::Match(id)
+    }
+}
+
+impl From<QuestionId> for Source {
+    fn from(id: QuestionId) -> Self {
+        Self::Question(id)
+    }
+}
+
+/// Displayed as in `match 7`.
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind(), self.id())
+    }
+}
+
+/// Set of matches and questions that a score and a leaderboard cover. The SQL function `score_scopes` returns the scopes
+/// of a match; a test compares it with [`Scope::of_match`]. A question counts like a match that starts at its lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
     All,
@@ -110,6 +167,28 @@ pub struct Score {
     pub correct: i32,
     /// Number of predicted matches with a result.
     pub settled: i32,
+    /// Number of answered questions that are resolved.
+    pub answered: i32,
+}
+
+impl std::ops::AddAssign for Score {
+    fn add_assign(&mut self, other: Self) {
+        self.points += other.points;
+        self.exact += other.exact;
+        self.correct += other.correct;
+        self.settled += other.settled;
+        self.answered += other.answered;
+    }
+}
+
+impl std::ops::SubAssign for Score {
+    fn sub_assign(&mut self, other: Self) {
+        self.points -= other.points;
+        self.exact -= other.exact;
+        self.correct -= other.correct;
+        self.settled -= other.settled;
+        self.answered -= other.answered;
+    }
 }
 
 /// Score rows that do not exist yet.

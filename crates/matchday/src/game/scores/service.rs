@@ -2,9 +2,10 @@
 //!
 //! A result, a correction and an annulment each add a row to `event_results`. A result counts the predictions that were
 //! current when it was recorded, or when the match started if that was earlier. The points that a result gives a user
-//! therefore never change, regardless of later predictions or results.
+//! therefore never change, regardless of later predictions or results. The same holds for the resolutions of questions, in
+//! `question_results`.
 //!
-//! The users of a match are divided into chunks. Applying a chunk replaces the result in its users' scores with the
+//! The users of a match or question are divided into chunks. Applying a chunk replaces the result in its users' scores with the
 //! latest one: it adds the difference between the points of the two results and stores the new revision in the same
 //! transaction. Applying it again changes nothing, and a result that was superseded in between is skipped.
 
@@ -22,11 +23,11 @@ use serde::{Deserialize, Serialize};
 use sqlx::{PgConnection, PgPool};
 use time::OffsetDateTime;
 use tokio::sync::Notify;
-use web::ids::{MatchId, UserId};
+use web::ids::{MatchId, QuestionId, UserId};
 
 use super::{
     leaderboard_cache::{LeaderboardCache, LeaderboardError, Users, Written},
-    rules::{self, Scope, Score},
+    rules::{self, Scope, Score, Source},
     settings::Settings,
     store::{self, Chunk, ScoreRow, StoredResult},
 };
@@ -46,8 +47,10 @@ const INSERTED_ALONE: usize = 200;
 
 /// Published when a result has reached all scores and leaderboards.
 pub const UPDATED: &str = "fact.scores.updated";
-/// Work message: bring a chunk of a match up to the latest result.
+/// Work message: bring a chunk of a match or question up to the latest result.
 pub const CHUNK: &str = "work.score.lane";
+/// Work message: plan the score job of a question.
+const QUESTION: &str = "work.score.question";
 
 #[derive(Clone)]
 pub struct Scores {
@@ -84,10 +87,21 @@ pub struct ScoresFact {
 
 #[derive(Serialize, Deserialize)]
 struct ChunkWork {
-    event_id: MatchId,
+    #[serde(flatten)]
+    source: Source,
     /// Keeps the serialised name that workers of the previous version use.
     #[serde(rename = "lane")]
     chunk: i32,
+}
+
+#[derive(Serialize, Deserialize)]
+struct PlannedQuestion {
+    question_id: QuestionId,
+}
+
+/// Returns the message that requests a score job for a result of a question.
+pub fn planned_question(question: QuestionId) -> serde_json::Result<Message> {
+    Message::new(QUESTION, format!("question:{question}"), &PlannedQuestion { question_id: question })
 }
 
 /// Reason why scores could not be updated. Every variant but `Archived` may be transient, so the caller can retry.
@@ -109,9 +123,11 @@ pub enum ScoreError {
     Archived(MatchId),
 }
 
-/// Marks a result as applied and publishes [`UPDATED`], if every chunk has it. Returns whether this call marked it.
-async fn mark_applied(connection: &mut PgConnection, event: MatchId, revision: i64) -> Result<bool, ScoreError> {
-    let Some(result_revision) = store::mark_applied(connection, event, revision).await? else { return Ok(false) };
+/// Marks a result as applied, and publishes [`UPDATED`] for a match, if every chunk has it. Returns whether this call
+/// marked it.
+async fn mark_applied(connection: &mut PgConnection, source: Source, revision: i64) -> Result<bool, ScoreError> {
+    let Some(result_revision) = store::mark_applied(connection, source, revision).await? else { return Ok(false) };
+    let Source::Match(event) = source else { return Ok(true) };
     let fact = ScoresFact { event_id: event, result_revision };
     outbox::enqueue(connection, &[Message::new(UPDATED, format!("event:{event}"), &fact)?]).await?;
     Ok(true)
@@ -131,8 +147,8 @@ async fn add_result(
     tables: &[String],
 ) -> sqlx::Result<Option<Vec<ScoreRow>>> {
     let mut scores = store::add_result(connection, chunk, revision, tables).await?;
-    let predictions = store::count_predictions(connection, chunk).await?;
-    if scores.len() as u64 == predictions * tables.len() as u64 {
+    let users = store::count_users(connection, chunk).await?;
+    if scores.len() as u64 == users * tables.len() as u64 {
         return Ok(Some(scores));
     }
     let users = store::users_of_result(connection, chunk, revision).await?;
@@ -154,10 +170,10 @@ async fn add_result(
 /// Returns the scopes that a result counts for, without dropped weeks; `None` if the result gives no points.
 async fn kept_tables(
     connection: &mut PgConnection,
-    event: MatchId,
+    source: Source,
     revision: i64,
 ) -> sqlx::Result<Option<Vec<String>>> {
-    let Some(mut tables) = store::tables_of_result(connection, event, revision).await? else { return Ok(None) };
+    let Some(mut tables) = store::tables_of_result(connection, source, revision).await? else { return Ok(None) };
     let first_kept = store::first_kept_week(connection).await?;
     tables.retain(|table| !rules::is_dropped(table, first_kept.as_deref()));
     Ok(Some(tables))
@@ -167,10 +183,10 @@ fn is_unique_violation(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(sqlx::error::DatabaseError::is_unique_violation)
 }
 
-/// Progress of adding a match's latest result to the scores.
+/// Progress of adding the latest result of a match or question to the scores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    pub event: MatchId,
+    pub source: Source,
     /// Revision of the latest result.
     pub revision: i64,
     pub recorded_at: OffsetDateTime,
@@ -249,11 +265,15 @@ impl Scores {
         match delivery.subject.as_str() {
             PLANNED => {
                 let Planned { event_id } = serde_json::from_slice(&delivery.payload).map_err(unreadable)?;
-                self.plan_and_queue(event_id).await
+                self.plan_and_queue(event_id.into()).await
+            }
+            QUESTION => {
+                let PlannedQuestion { question_id } = serde_json::from_slice(&delivery.payload).map_err(unreadable)?;
+                self.plan_and_queue(question_id.into()).await
             }
             CHUNK => {
-                let ChunkWork { event_id, chunk } = serde_json::from_slice(&delivery.payload).map_err(unreadable)?;
-                self.apply(event_id, chunk).await
+                let ChunkWork { source, chunk } = serde_json::from_slice(&delivery.payload).map_err(unreadable)?;
+                self.apply(source, chunk).await
             }
             other => return Err(Failure::GiveUp(anyhow::anyhow!("unknown work subject {other}"))),
         }
@@ -261,11 +281,11 @@ impl Scores {
     }
 
     /// Queues one work message for every chunk that is behind.
-    async fn plan_and_queue(&self, event: MatchId) -> Result<(), ScoreError> {
+    async fn plan_and_queue(&self, source: Source) -> Result<(), ScoreError> {
         let mut acknowledgements = Vec::new();
-        for chunk in self.plan(event).await? {
-            let work = serde_json::to_vec(&ChunkWork { event_id: event, chunk: chunk.number })?;
-            let id = format!("score-{event}-{}-{}", chunk.number, chunk.wanted);
+        for chunk in self.plan(source).await? {
+            let work = serde_json::to_vec(&ChunkWork { source, chunk: chunk.number })?;
+            let id = format!("score-{}-{}-{}-{}", source.kind(), source.id(), chunk.number, chunk.wanted);
             let message = PublishMessage::build().message_id(id).payload(work.into());
             acknowledgements.push(self.inner.streams.send(CHUNK, message).await?);
         }
@@ -275,29 +295,31 @@ impl Scores {
         Ok(())
     }
 
-    /// Divides a match's users into chunks, unless a score already includes the match. Returns the chunks that do not
-    /// have the latest result yet.
-    pub async fn plan(&self, event: MatchId) -> Result<Vec<Chunk>, ScoreError> {
+    /// Divides the users of a match or question into chunks, unless a score already includes it. Returns the chunks that
+    /// do not have the latest result yet.
+    pub async fn plan(&self, source: impl Into<Source>) -> Result<Vec<Chunk>, ScoreError> {
+        let source = source.into();
         let mut tx = platform::database::begin(&self.inner.db).await?;
-        store::lock_plan(&mut tx, event).await?;
-        let Some(latest) = store::latest_result(&mut tx, event).await? else { return Ok(Vec::new()) };
-        // Until a score includes the match, its chunks can be recreated: many users may have predicted since they were
+        store::lock_plan(&mut tx, source).await?;
+        let Some(latest) = store::latest_result(&mut tx, source).await? else { return Ok(Vec::new()) };
+        // Until a score includes it, its chunks can be recreated: many users may have predicted since they were
         // planned.
-        if latest.has_points() && !store::is_in_scores(&mut tx, event).await? {
-            store::cut_chunks(&mut tx, event, self.inner.config.lane_size.into()).await?;
+        if latest.has_points && !store::is_in_scores(&mut tx, source).await? {
+            store::cut_chunks(&mut tx, source, self.inner.config.lane_size.into()).await?;
         }
-        let behind = store::chunks_behind(&mut tx, event, latest.revision).await?;
+        let behind = store::chunks_behind(&mut tx, source, latest.revision).await?;
         if behind.is_empty() {
-            mark_applied(&mut tx, event, latest.revision).await?;
+            mark_applied(&mut tx, source, latest.revision).await?;
         }
         tx.commit().await?;
         Ok(behind)
     }
 
     /// Brings a chunk's scores, leaderboard entries and payouts up to the latest result.
-    pub async fn apply(&self, event: MatchId, chunk: i32) -> Result<(), ScoreError> {
+    pub async fn apply(&self, source: impl Into<Source>, chunk: i32) -> Result<(), ScoreError> {
+        let source = source.into();
         let outcome = loop {
-            match self.apply_to_scores(event, chunk).await {
+            match self.apply_to_scores(source, chunk).await {
                 // The other transaction has committed the row, so it is found next time.
                 Ok(ChunkOutcome::Raced) => {}
                 Err(ScoreError::Database(error)) if is_unique_violation(&error) => {}
@@ -312,7 +334,7 @@ impl Scores {
         published?;
         store::set_shown(&self.inner.db, &held, latest.revision).await?;
         let mut tx = platform::database::begin(&self.inner.db).await?;
-        let was_last = mark_applied(&mut tx, event, latest.revision).await?;
+        let was_last = mark_applied(&mut tx, source, latest.revision).await?;
         tx.commit().await?;
         if was_last {
             self.inner.outbox_written.notify_one();
@@ -320,25 +342,25 @@ impl Scores {
         Ok(())
     }
 
-    async fn apply_to_scores(&self, event: MatchId, chunk: i32) -> Result<ChunkOutcome, ScoreError> {
+    async fn apply_to_scores(&self, source: Source, chunk: i32) -> Result<ChunkOutcome, ScoreError> {
         let mut tx = platform::database::begin(&self.inner.db).await?;
-        let mut held = store::lock_chunk(&mut tx, event, chunk).await?;
+        let mut held = store::lock_chunk(&mut tx, source, chunk).await?;
         if held.is_none() {
             // If the chunk was deleted and inserted again while the query waited for its lock, the query finds nothing.
             // A second query finds the new row.
-            held = store::lock_chunk(&mut tx, event, chunk).await?;
+            held = store::lock_chunk(&mut tx, source, chunk).await?;
         }
         let Some(held) = held else { return Ok(ChunkOutcome::Nothing) };
-        let Some(latest) = store::latest_result(&mut tx, event).await? else { return Ok(ChunkOutcome::Nothing) };
+        let Some(latest) = store::latest_result(&mut tx, source).await? else { return Ok(ChunkOutcome::Nothing) };
         let mut written = None;
         if held.revision < latest.revision {
             let repairs = store::repairs(&mut *tx).await?;
-            let before = kept_tables(&mut tx, event, held.revision).await?;
+            let before = kept_tables(&mut tx, source, held.revision).await?;
             if let Some(tables) = &before {
                 store::subtract_result(&mut tx, &held, held.revision, tables).await?;
             }
             let mut added = None;
-            if let Some(tables) = kept_tables(&mut tx, event, latest.revision).await? {
+            if let Some(tables) = kept_tables(&mut tx, source, latest.revision).await? {
                 let Some(scores) = add_result(&mut tx, &held, latest.revision, &tables).await? else {
                     tx.rollback().await?;
                     return Ok(ChunkOutcome::Raced);
@@ -361,9 +383,21 @@ impl Scores {
     /// already paid for this one.
     pub(super) async fn pay(&self, chunk: &Chunk, result: &StoredResult) -> Result<(), ScoreError> {
         let (Inner { db, payouts, .. }, revision) = (&*self.inner, result.revision);
-        let rate = payouts.rate(db, chunk.event, result.has_points()).await?;
-        let mut left =
-            Some(Slice { event: chunk.event, revision, from_user: chunk.from_user, until_user: chunk.until_user });
+        // Only predictions are worth coins. The chunk of a question is marked as paid without a payout.
+        let (mut left, rate) = match chunk.source {
+            Source::Match(event) => {
+                let slice = Slice { event, revision, from_user: chunk.from_user, until_user: chunk.until_user };
+                (Some(slice), payouts.rate(db, event, result.has_points).await?)
+            }
+            Source::Question(_) => (None, 0),
+        };
+        if left.is_none() {
+            let mut tx = platform::database::begin(db).await?;
+            if store::lock_to_pay(&mut tx, chunk, revision).await? {
+                store::set_paid(&mut tx, chunk, revision).await?;
+            }
+            tx.commit().await?;
+        }
         while let Some(slice) = left {
             let mut tx = platform::database::begin(db).await?;
             // While this transaction holds the chunk, no other worker can pay its users or add a later result to their
@@ -387,13 +421,13 @@ impl Scores {
     /// Updates the leaderboard entries of a chunk's users, including those on leaderboards of an earlier result that
     /// counted for another month or week.
     async fn publish(&self, chunk: &Chunk, written: Option<Written>) -> Result<(), ScoreError> {
-        let users = Users::Predictors { event: chunk.event, from: chunk.from_user, until: chunk.until_user };
+        let users = Users::OfSource { source: chunk.source, from: chunk.from_user, until: chunk.until_user };
         if let Some(written) = written
             && self.inner.boards.publish_written(written, chunk).await?
         {
             return Ok(());
         }
-        let scopes = store::scopes_of_match(&self.inner.db, chunk.event).await?;
+        let scopes = store::scopes_of_source(&self.inner.db, chunk.source).await?;
         Ok(self.inner.boards.publish(&read_scopes(&scopes), users).await?)
     }
 
@@ -405,7 +439,11 @@ impl Scores {
         }
         let mut tx = platform::database::begin(&self.inner.db).await?;
         let overdue = store::overdue(&mut tx).await?;
-        let messages = overdue.iter().map(|&event| planned(event)).collect::<Result<Vec<_>, _>>()?;
+        let message = |source: &Source| match *source {
+            Source::Match(event) => planned(event),
+            Source::Question(question) => planned_question(question),
+        };
+        let messages = overdue.iter().map(message).collect::<Result<Vec<_>, _>>()?;
         outbox::enqueue(&mut tx, &messages).await?;
         tx.commit().await?;
         if !overdue.is_empty() {
@@ -414,7 +452,7 @@ impl Scores {
         Ok(overdue.len())
     }
 
-    /// Lists matches whose latest result has not reached all scores yet, oldest first.
+    /// Lists matches and questions whose latest result has not reached all scores yet, oldest first.
     pub async fn in_progress(&self) -> Result<Vec<Progress>, ScoreError> {
         Ok(store::in_progress(&self.inner.db).await?)
     }

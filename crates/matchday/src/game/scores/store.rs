@@ -1,4 +1,7 @@
-//! SQL queries for scores and leaderboards.
+//! SQL queries for scores and leaderboards. Those that differ between matches and questions have their second half in
+//! [`questions`].
+
+mod questions;
 
 use platform::database;
 use sqlx::{Executor as _, PgConnection, PgExecutor, PgPool, Postgres, Transaction};
@@ -6,7 +9,7 @@ use time::OffsetDateTime;
 use web::ids::{MatchId, TournamentId, UserId};
 
 use super::{
-    rules::Score,
+    rules::{Score, Source},
     service::{Difference, Progress},
 };
 
@@ -17,10 +20,10 @@ const USER_ORDER_PLANS: &str = "set local statement_timeout = '60s'; set local e
     set local enable_mergejoin = off; set local enable_seqscan = off; set local enable_bitmapscan = off;
     set local enable_memoize = off; set local work_mem = '32MB'; set local max_parallel_workers_per_gather = 0; set local jit = off";
 
-/// A range of users of a match that is scored in one transaction.
+/// A range of users of a match or question that is scored in one transaction.
 #[derive(Clone, Copy, Debug)]
 pub struct Chunk {
-    pub(super) event: MatchId,
+    pub(super) source: Source,
     pub number: i32,
     pub(super) from_user: i64,
     pub(super) until_user: i64,
@@ -32,67 +35,89 @@ pub struct Chunk {
 
 pub(super) struct StoredResult {
     pub(super) revision: i64,
-    scores: Option<(i32, i32)>,
+    /// Whether users earn points for this result; false for an annulment.
+    pub(super) has_points: bool,
 }
 
-impl StoredResult {
-    /// Whether predictions earn points for this result; false for an annulment.
-    pub(super) fn has_points(&self) -> bool {
-        self.scores.is_some()
-    }
-}
-
-/// Serialises planning of a match.
-pub(super) async fn lock_plan(connection: &mut PgConnection, event: MatchId) -> sqlx::Result<()> {
+/// Serialises planning of a match or question.
+pub(super) async fn lock_plan(connection: &mut PgConnection, source: Source) -> sqlx::Result<()> {
     // Dividing users into chunks reads all predictions of the match, so the statement has no timeout.
     sqlx::query!("set local statement_timeout = 0").execute(&mut *connection).await?;
-    sqlx::query!("select pg_advisory_xact_lock(hashtextextended('matchday scores', $1))", event.0)
-        .fetch_one(connection)
-        .await?;
+    sqlx::query!(
+        "select pg_advisory_xact_lock(hashtextextended('matchday scores ' || $1, $2))",
+        source.kind(),
+        source.id(),
+    )
+    .fetch_one(connection)
+    .await?;
     Ok(())
 }
 
-pub(super) async fn latest_result(connection: &mut PgConnection, event: MatchId) -> sqlx::Result<Option<StoredResult>> {
-    let row = sqlx::query!(
-        "select revision, home_score, away_score from event_results where event_id = $1 order by revision desc limit 1",
-        event.0,
-    )
-    .fetch_optional(connection)
-    .await?;
-    Ok(row.map(|row| StoredResult { revision: row.revision, scores: row.home_score.zip(row.away_score) }))
+pub(super) async fn latest_result(connection: &mut PgConnection, source: Source) -> sqlx::Result<Option<StoredResult>> {
+    match source {
+        Source::Match(event) => {
+            sqlx::query_as!(
+                StoredResult,
+                r#"select revision, home_score is not null as "has_points!" from event_results where event_id = $1
+                   order by revision desc limit 1"#,
+                event.0,
+            )
+            .fetch_optional(connection)
+            .await
+        }
+        Source::Question(question) => questions::latest_result(connection, question).await,
+    }
 }
 
-/// Whether any score includes this match. Locks the match's chunks until the transaction ends.
-pub(super) async fn is_in_scores(connection: &mut PgConnection, event: MatchId) -> sqlx::Result<bool> {
+/// Whether any score includes this match or question. Locks its chunks until the transaction ends.
+pub(super) async fn is_in_scores(connection: &mut PgConnection, source: Source) -> sqlx::Result<bool> {
     let chunks = sqlx::query_scalar!(
-        r#"select exists (select 1 from event_results r where r.event_id = l.event_id and r.revision = l.revision
-                                                        and r.home_score is not null) as "is_in!"
-           from score_lanes l where l.event_id = $1 order by l.lane for update"#,
-        event.0,
+        r#"select exists (select 1 from event_results r where l.source = 'match' and r.event_id = l.source_id
+                                                        and r.revision = l.revision and r.home_score is not null)
+               or exists (select 1 from question_results r where l.source = 'question' and r.question_id = l.source_id
+                                                             and r.revision = l.revision and r.resolution is not null)
+               as "is_in!"
+           from score_lanes l where l.source = $1 and l.source_id = $2 order by l.lane for update"#,
+        source.kind(),
+        source.id(),
     )
     .fetch_all(connection)
     .await?;
     Ok(chunks.contains(&true))
 }
 
-/// Divides all users into chunks with `size` predictions of the match each.
-pub(super) async fn cut_chunks(connection: &mut PgConnection, event: MatchId, size: i64) -> sqlx::Result<()> {
+/// Divides all users into chunks with `size` predictions or answers each.
+pub(super) async fn cut_chunks(connection: &mut PgConnection, source: Source, size: i64) -> sqlx::Result<()> {
     // Deleted chunks may have changed scores a moment ago.
     let write = next_write(&mut *connection).await?;
-    sqlx::query!("delete from score_lanes where event_id = $1", event.0).execute(&mut *connection).await?;
-    // Selects the first user of every chunk except the first chunk. The minimum and maximum `bigint` bound the outer
-    // chunks, so that they also cover users who predict later.
+    sqlx::query!("delete from score_lanes where source = $1 and source_id = $2", source.kind(), source.id())
+        .execute(&mut *connection)
+        .await?;
+    // The first user of every chunk except the first chunk.
+    let cuts = match source {
+        Source::Match(event) => {
+            sqlx::query_scalar!(
+                r#"select user_id as "user_id!"
+                   from (select user_id, row_number() over (order by user_id) as position
+                         from predictions where event_id = $1) p
+                   where position % $2 = 0"#,
+                event.0,
+                size,
+            )
+            .fetch_all(&mut *connection)
+            .await?
+        }
+        Source::Question(question) => questions::cuts(&mut *connection, question, size).await?,
+    };
+    // The minimum and maximum `bigint` bound the outer chunks, so that they also cover users who predict later.
     sqlx::query!(
-        "insert into score_lanes (event_id, lane, from_user, until_user, revision, shown_revision, written)
-         select $1, row_number() over (order by cut), cut,
-                lead(cut, 1, 9223372036854775807) over (order by cut), 0, 0, $3
-         from (select -9223372036854775808 as cut
-               union all
-               select user_id from (select user_id, row_number() over (order by user_id) as position
-                                    from predictions where event_id = $1) p
-               where position % $2 = 0) c",
-        event.0,
-        size,
+        "insert into score_lanes (source, source_id, lane, from_user, until_user, revision, shown_revision, written)
+         select $1, $2, row_number() over (order by cut), cut,
+                lead(cut, 1, 9223372036854775807) over (order by cut), 0, 0, $4
+         from (select -9223372036854775808 as cut union all select unnest($3::bigint[])) c",
+        source.kind(),
+        source.id(),
+        &cuts,
         write,
     )
     .execute(connection)
@@ -103,45 +128,66 @@ pub(super) async fn cut_chunks(connection: &mut PgConnection, event: MatchId, si
 /// Returns the chunks whose scores, leaderboard entries or payouts do not have this result yet.
 pub(super) async fn chunks_behind(
     connection: &mut PgConnection,
-    event: MatchId,
+    source: Source,
     revision: i64,
 ) -> sqlx::Result<Vec<Chunk>> {
-    sqlx::query_as!(
-        Chunk,
-        r#"select event_id as "event: MatchId", lane as number, from_user, until_user, revision, $2::bigint as "wanted!"
-           from score_lanes
-           where event_id = $1 and (revision < $2 or shown_revision < $2 or paid_revision < $2) order by lane"#,
-        event.0,
+    let rows = sqlx::query!(
+        "select lane, from_user, until_user, revision from score_lanes
+         where source = $1 and source_id = $2 and (revision < $3 or shown_revision < $3 or paid_revision < $3)
+         order by lane",
+        source.kind(),
+        source.id(),
         revision,
     )
     .fetch_all(connection)
-    .await
+    .await?;
+    let chunk = |number, from_user, until_user, held| Chunk {
+        source,
+        number,
+        from_user,
+        until_user,
+        revision: held,
+        wanted: revision,
+    };
+    Ok(rows.into_iter().map(|row| chunk(row.lane, row.from_user, row.until_user, row.revision)).collect())
 }
 
 /// Returns a chunk and locks it until the transaction ends.
 pub(super) async fn lock_chunk(
     connection: &mut PgConnection,
-    event: MatchId,
+    source: Source,
     chunk: i32,
 ) -> sqlx::Result<Option<Chunk>> {
     connection.execute(USER_ORDER_PLANS).await?;
-    sqlx::query_as!(
-        Chunk,
-        r#"select event_id as "event: MatchId", lane as number, from_user, until_user, revision, revision as "wanted!"
-           from score_lanes where event_id = $1 and lane = $2 for update"#,
-        event.0,
+    let row = sqlx::query!(
+        "select from_user, until_user, revision from score_lanes
+         where source = $1 and source_id = $2 and lane = $3 for update",
+        source.kind(),
+        source.id(),
         chunk,
     )
     .fetch_optional(connection)
-    .await
+    .await?;
+    Ok(row.map(|row| Chunk {
+        source,
+        number: chunk,
+        from_user: row.from_user,
+        until_user: row.until_user,
+        revision: row.revision,
+        wanted: row.revision,
+    }))
 }
 
 /// Returns the scopes that a result counts for; `None` if the result gives no points.
 pub(super) async fn tables_of_result(
     connection: &mut PgConnection,
-    event: MatchId,
+    source: Source,
     revision: i64,
 ) -> sqlx::Result<Option<Vec<String>>> {
+    let event = match source {
+        Source::Match(event) => event,
+        Source::Question(question) => return questions::tables_of_result(connection, question, revision).await,
+    };
     sqlx::query_scalar!(
         r#"select score_scopes(e.tournament_id, r.start_time, r.round) as "scopes!"
            from event_results r join events e on e.id = r.event_id
@@ -223,7 +269,8 @@ pub(super) async fn note_deleted_weeks(
 /// Returns the matches that are in scores.
 pub(super) async fn scored_matches(executor: impl PgExecutor<'_>) -> sqlx::Result<Vec<MatchId>> {
     sqlx::query_scalar!(
-        r#"select distinct event_id as "event_id: MatchId" from score_lanes where revision > 0 order by event_id"#
+        r#"select distinct source_id as "event_id: MatchId" from score_lanes where source = 'match' and revision > 0
+           order by source_id"#
     )
     .fetch_all(executor)
     .await
@@ -250,29 +297,36 @@ pub(super) async fn add_result(
     add(connection, chunk, revision, 1, tables).await
 }
 
-/// Number of a chunk's predictions, including those that were too late for the result.
-pub(super) async fn count_predictions(connection: &mut PgConnection, chunk: &Chunk) -> sqlx::Result<u64> {
-    let count = sqlx::query_scalar!(
-        r#"select count(*) as "count!" from predictions where event_id = $1 and user_id >= $2 and user_id < $3"#,
-        chunk.event.0,
-        chunk.from_user,
-        chunk.until_user,
-    )
-    .fetch_one(connection)
-    .await?;
+/// Number of a chunk's predictions or answers, including those that were too late for the result.
+pub(super) async fn count_users(connection: &mut PgConnection, chunk: &Chunk) -> sqlx::Result<u64> {
+    let count = match chunk.source {
+        Source::Match(event) => sqlx::query_scalar!(
+            r#"select count(*) as "count!" from predictions where event_id = $1 and user_id >= $2 and user_id < $3"#,
+            event.0,
+            chunk.from_user,
+            chunk.until_user,
+        )
+        .fetch_one(connection)
+        .await?,
+        Source::Question(question) => questions::count_users(connection, question, chunk).await?,
+    };
     Ok(count.unsigned_abs())
 }
 
-/// Returns a chunk's users whose predictions count for a result, sorted.
+/// Returns a chunk's users whose predictions or answers count for a result, sorted.
 pub(super) async fn users_of_result(
     connection: &mut PgConnection,
     chunk: &Chunk,
     revision: i64,
 ) -> sqlx::Result<Vec<i64>> {
+    let event = match chunk.source {
+        Source::Match(event) => event,
+        Source::Question(question) => return questions::users_of_result(connection, question, chunk, revision).await,
+    };
     sqlx::query_scalar!(
         r#"select user_id as "user_id!" from result_points
            where event_id = $1 and user_id >= $2 and user_id < $3 and revision = $4 order by user_id"#,
-        chunk.event.0,
+        event.0,
         chunk.from_user,
         chunk.until_user,
         revision,
@@ -289,25 +343,23 @@ pub(super) async fn insert_result(
     revision: i64,
     tables: &[String],
 ) -> sqlx::Result<Vec<ScoreRow>> {
-    let rows = sqlx::query_file!(
+    let event = match chunk.source {
+        Source::Match(event) => event,
+        Source::Question(question) => {
+            return questions::insert_result(connection, question, chunk, revision, tables).await;
+        }
+    };
+    sqlx::query_file_as!(
+        ScoreRow,
         "src/game/scores/insert_result.sql",
-        chunk.event.0,
+        event.0,
         chunk.from_user,
         chunk.until_user,
         revision,
         tables,
     )
     .fetch_all(connection)
-    .await?;
-    let number = |scope: &str| tables.iter().zip(1..).find_map(|(table, number)| (table == scope).then_some(number));
-    Ok(rows
-        .into_iter()
-        .filter_map(|row| {
-            let (scope, settled) = (number(&row.scope)?, row.settled);
-            let (points, exact, correct) = (row.points, row.exact, row.correct);
-            Some(ScoreRow { scope, user_id: row.user_id, points, exact, correct, settled })
-        })
-        .collect())
+    .await
 }
 
 async fn add(
@@ -317,10 +369,16 @@ async fn add(
     sign: i32,
     tables: &[String],
 ) -> sqlx::Result<Vec<ScoreRow>> {
+    let event = match chunk.source {
+        Source::Match(event) => event,
+        Source::Question(question) => {
+            return questions::add(connection, question, chunk, revision, sign, tables).await;
+        }
+    };
     sqlx::query_file_as!(
         ScoreRow,
         "src/game/scores/add_result.sql",
-        chunk.event.0,
+        event.0,
         chunk.from_user,
         chunk.until_user,
         revision,
@@ -352,8 +410,9 @@ pub(super) async fn set_chunk(
     write: i64,
 ) -> sqlx::Result<()> {
     sqlx::query!(
-        "update score_lanes set revision = $3, written = $4 where event_id = $1 and lane = $2",
-        chunk.event.0,
+        "update score_lanes set revision = $4, written = $5 where source = $1 and source_id = $2 and lane = $3",
+        chunk.source.kind(),
+        chunk.source.id(),
         chunk.number,
         revision,
         write,
@@ -368,9 +427,10 @@ pub(super) async fn set_chunk(
 pub(super) async fn lock_to_pay(connection: &mut PgConnection, chunk: &Chunk, revision: i64) -> sqlx::Result<bool> {
     connection.execute(USER_ORDER_PLANS).await?;
     let paid = sqlx::query_scalar!(
-        "select paid_revision from score_lanes where event_id = $1 and lane = $2 and from_user = $3 and until_user = $4
-         and revision = $5 for update",
-        chunk.event.0,
+        "select paid_revision from score_lanes where source = $1 and source_id = $2 and lane = $3 and from_user = $4
+         and until_user = $5 and revision = $6 for update",
+        chunk.source.kind(),
+        chunk.source.id(),
         chunk.number,
         chunk.from_user,
         chunk.until_user,
@@ -379,15 +439,16 @@ pub(super) async fn lock_to_pay(connection: &mut PgConnection, chunk: &Chunk, re
     .fetch_optional(&mut *connection)
     .await?;
     // Read after the lock: a result recorded while the chunk is locked is paid after this one.
-    let latest = latest_result(connection, chunk.event).await?;
+    let latest = latest_result(connection, chunk.source).await?;
     Ok(paid.is_some_and(|paid| paid < revision) && latest.is_some_and(|latest| latest.revision == revision))
 }
 
 /// Stores the revision of the result that a chunk's users were paid for.
 pub(super) async fn set_paid(connection: &mut PgConnection, chunk: &Chunk, revision: i64) -> sqlx::Result<()> {
     sqlx::query!(
-        "update score_lanes set paid_revision = $3 where event_id = $1 and lane = $2",
-        chunk.event.0,
+        "update score_lanes set paid_revision = $4 where source = $1 and source_id = $2 and lane = $3",
+        chunk.source.kind(),
+        chunk.source.id(),
         chunk.number,
         revision,
     )
@@ -399,8 +460,10 @@ pub(super) async fn set_paid(connection: &mut PgConnection, chunk: &Chunk, revis
 /// Stores the revision of the result that the leaderboards show for a chunk.
 pub(super) async fn set_shown(db: &PgPool, chunk: &Chunk, revision: i64) -> sqlx::Result<()> {
     sqlx::query!(
-        "update score_lanes set shown_revision = $3 where event_id = $1 and lane = $2 and shown_revision < $3",
-        chunk.event.0,
+        "update score_lanes set shown_revision = $4
+         where source = $1 and source_id = $2 and lane = $3 and shown_revision < $4",
+        chunk.source.kind(),
+        chunk.source.id(),
         chunk.number,
         revision,
     )
@@ -414,14 +477,18 @@ pub(super) async fn set_shown(db: &PgPool, chunk: &Chunk, revision: i64) -> sqlx
 /// Returns the latest revision that this call marked.
 pub(super) async fn mark_applied(
     connection: &mut PgConnection,
-    event: MatchId,
+    source: Source,
     revision: i64,
 ) -> sqlx::Result<Option<i64>> {
     let now = database::now(&mut *connection).await?;
+    let event = match source {
+        Source::Match(event) => event,
+        Source::Question(question) => return questions::mark_applied(connection, question, revision, now).await,
+    };
     let applied = sqlx::query_scalar!(
         "update event_results set applied_at = $3
          where event_id = $1 and applied_at is null and revision <= $2
-           and not exists (select 1 from score_lanes l where l.event_id = $1
+           and not exists (select 1 from score_lanes l where l.source = 'match' and l.source_id = $1
                            and (l.revision < event_results.revision or l.shown_revision < event_results.revision
                                 or l.paid_revision < event_results.revision))
          returning revision",
@@ -434,10 +501,16 @@ pub(super) async fn mark_applied(
     Ok(applied.into_iter().max())
 }
 
-/// Returns matches with a result that should have reached all scores by now. A result that is still not applied is
-/// returned again each time its age has doubled.
-pub(super) async fn overdue(connection: &mut PgConnection) -> sqlx::Result<Vec<MatchId>> {
+/// Returns matches and questions with a result that should have reached all scores by now. A result that is still not
+/// applied is returned again each time its age has doubled.
+pub(super) async fn overdue(connection: &mut PgConnection) -> sqlx::Result<Vec<Source>> {
     let now = database::now(&mut *connection).await?;
+    let mut overdue: Vec<Source> = overdue_matches(connection, now).await?.into_iter().map(Source::Match).collect();
+    overdue.extend(questions::overdue(connection, now).await?.into_iter().map(Source::Question));
+    Ok(overdue)
+}
+
+async fn overdue_matches(connection: &mut PgConnection, now: OffsetDateTime) -> sqlx::Result<Vec<MatchId>> {
     let due = sqlx::query!(
         "select event_id, revision, recorded_at from event_results where applied_at is null and look_again_at < $1",
         now,
@@ -469,9 +542,12 @@ pub(super) async fn overdue(connection: &mut PgConnection) -> sqlx::Result<Vec<M
 
 /// Returns the numbers of all chunks of a match.
 pub(super) async fn chunks(executor: impl PgExecutor<'_>, event: MatchId) -> sqlx::Result<Vec<i32>> {
-    sqlx::query_scalar!("select lane from score_lanes where event_id = $1 order by lane", event.0)
-        .fetch_all(executor)
-        .await
+    sqlx::query_scalar!(
+        "select lane from score_lanes where source = 'match' and source_id = $1 order by lane",
+        event.0,
+    )
+    .fetch_all(executor)
+    .await
 }
 
 pub(super) async fn event_exists(executor: impl PgExecutor<'_>, event: MatchId) -> sqlx::Result<bool> {
@@ -480,10 +556,11 @@ pub(super) async fn event_exists(executor: impl PgExecutor<'_>, event: MatchId) 
         .await
 }
 
-/// Returns the greatest id of a user with a score or a prediction; 0 if there are none.
+/// Returns the greatest id of a user with a score, a prediction or an answer; 0 if there are none.
 pub(super) async fn last_user(executor: impl PgExecutor<'_>) -> sqlx::Result<i64> {
     sqlx::query_scalar!(
-        r#"select greatest((select max(user_id) from user_scores), (select max(user_id) from predictions), 0) as "last!""#
+        r#"select greatest((select max(user_id) from user_scores), (select max(user_id) from predictions),
+                           (select max(user_id) from answers), 0) as "last!""#
     )
     .fetch_one(executor)
     .await
@@ -508,12 +585,19 @@ pub(super) async fn differences(
         .map(|row| Difference {
             user: row.user_id,
             scope: row.scope,
-            expected: Score { points: row.points, exact: row.exact, correct: row.correct, settled: row.settled },
+            expected: Score {
+                points: row.points,
+                exact: row.exact,
+                correct: row.correct,
+                settled: row.settled,
+                answered: row.answered,
+            },
             found: Score {
                 points: row.found_points,
                 exact: row.found_exact,
                 correct: row.found_correct,
                 settled: row.found_settled,
+                answered: row.found_answered,
             },
         })
         .collect())
@@ -545,19 +629,21 @@ pub(super) async fn repair(connection: &mut PgConnection, differences: &[Differe
         differences.iter().map(|difference| read(&difference.expected)).collect::<Vec<_>>()
     };
     sqlx::query!(
-        "insert into user_scores (user_id, scope, points, exact, correct, settled)
-         select user_id, scope, points, exact, correct, settled
-         from unnest($1::bigint[], $2::text[], $3::integer[], $4::integer[], $5::integer[], $6::integer[])
-           as s (user_id, scope, points, exact, correct, settled)
+        "insert into user_scores (user_id, scope, points, exact, correct, settled, answered)
+         select user_id, scope, points, exact, correct, settled, answered
+         from unnest($1::bigint[], $2::text[], $3::integer[], $4::integer[], $5::integer[], $6::integer[], $7::integer[])
+           as s (user_id, scope, points, exact, correct, settled, answered)
          order by user_id, scope
          on conflict (user_id, scope) do update
-           set points = excluded.points, exact = excluded.exact, correct = excluded.correct, settled = excluded.settled",
+           set points = excluded.points, exact = excluded.exact, correct = excluded.correct, settled = excluded.settled,
+               answered = excluded.answered",
         &users,
         &scopes as &[&str],
         &column(&|score| score.points),
         &column(&|score| score.exact),
         &column(&|score| score.correct),
         &column(&|score| score.settled),
+        &column(&|score| score.answered),
     )
     .execute(&mut *connection)
     .await?;
@@ -566,21 +652,33 @@ pub(super) async fn repair(connection: &mut PgConnection, differences: &[Differe
 }
 
 pub(super) async fn in_progress(executor: impl PgExecutor<'_>) -> sqlx::Result<Vec<Progress>> {
-    sqlx::query_as!(
-        Progress,
-        r#"select r.event_id as "event: MatchId", r.revision, r.recorded_at,
-                  count(l.lane) as "chunks!",
+    let rows = sqlx::query!(
+        r#"select r.source as "source!", r.source_id as "source_id!", r.revision as "revision!",
+                  r.recorded_at as "recorded_at!", count(l.lane) as "chunks!",
                   count(l.lane) filter (where l.revision >= r.revision and l.shown_revision >= r.revision
                                           and l.paid_revision >= r.revision) as "done!"
-           from event_results r
-           join events e on e.id = r.event_id and e.result_revision = r.revision
-           left join score_lanes l on l.event_id = r.event_id
-           where r.applied_at is null
-           group by r.event_id, r.revision, r.recorded_at
-           order by r.recorded_at, r.event_id"#,
+           from (select 'match' as source, r.event_id as source_id, r.revision, r.recorded_at
+                 from event_results r join events e on e.id = r.event_id and e.result_revision = r.revision
+                 where r.applied_at is null
+                 union all
+                 select 'question', r.question_id, r.revision, r.recorded_at
+                 from question_results r join questions q on q.id = r.question_id and q.result_revision = r.revision
+                 where r.applied_at is null) r
+           left join score_lanes l on l.source = r.source and l.source_id = r.source_id
+           group by r.source, r.source_id, r.revision, r.recorded_at
+           order by r.recorded_at, r.source, r.source_id"#,
     )
     .fetch_all(executor)
-    .await
+    .await?;
+    let progress =
+        |source, revision, recorded_at, chunks, done| Progress { source, revision, recorded_at, chunks, done };
+    Ok(rows
+        .into_iter()
+        .filter_map(|row| {
+            let source = Source::of(&row.source, row.source_id)?;
+            Some(progress(source, row.revision, row.recorded_at, row.chunks, row.done))
+        })
+        .collect())
 }
 
 // The queries below serve leaderboards.
@@ -595,9 +693,15 @@ pub(super) struct ScoreRow {
     pub(super) exact: i32,
     pub(super) correct: i32,
     pub(super) settled: i32,
+    pub(super) answered: i32,
 }
 
 impl ScoreRow {
+    /// Whether the user is on the leaderboard.
+    pub(super) fn counts(&self) -> bool {
+        self.settled > 0 || self.answered > 0
+    }
+
     /// Sort key: scope, then user.
     pub(super) fn place(&self) -> (i32, i64) {
         (self.scope, self.user_id)
@@ -609,29 +713,36 @@ impl ScoreRow {
     }
 }
 
-/// Returns scores in these scopes of users in an id range who predicted a match. The query plan looks up each user: the
-/// planner may otherwise scan all scores, which are many more.
-pub(super) async fn scores_of_predictors(
+/// Returns scores in these scopes of users in an id range who predicted a match or answered a question. The query plan
+/// looks up each user: the planner may otherwise scan all scores, which are many more.
+pub(super) async fn scores_of_source(
     db: &PgPool,
     scopes: &[String],
-    event: MatchId,
+    source: Source,
     from_user: i64,
     until_user: i64,
 ) -> sqlx::Result<Vec<ScoreRow>> {
     let mut tx = database::begin(db).await?;
     tx.execute(USER_ORDER_PLANS).await?;
-    let rows = sqlx::query_as!(
-        ScoreRow,
-        r#"select array_position($1, s.scope) as "scope!", s.user_id, s.points, s.exact, s.correct, s.settled
-           from predictions p join user_scores s on s.user_id = p.user_id and s.scope = any($1)
-           where p.event_id = $2 and p.user_id >= $3 and p.user_id < $4"#,
-        scopes,
-        event.0,
-        from_user,
-        until_user,
-    )
-    .fetch_all(&mut *tx)
-    .await?;
+    let rows =
+        match source {
+            Source::Match(event) => sqlx::query_as!(
+                ScoreRow,
+                r#"select array_position($1, s.scope) as "scope!", s.user_id, s.points, s.exact, s.correct, s.settled,
+                          s.answered
+                   from predictions p join user_scores s on s.user_id = p.user_id and s.scope = any($1)
+                   where p.event_id = $2 and p.user_id >= $3 and p.user_id < $4"#,
+                scopes,
+                event.0,
+                from_user,
+                until_user,
+            )
+            .fetch_all(&mut *tx)
+            .await?,
+            Source::Question(question) => {
+                questions::scores_of_answers(&mut tx, scopes, question, from_user, until_user).await?
+            }
+        };
     tx.commit().await?;
     Ok(rows)
 }
@@ -665,7 +776,7 @@ pub(super) async fn scores_between(
 ) -> sqlx::Result<Vec<ScoreRow>> {
     sqlx::query_as!(
         ScoreRow,
-        r#"select 1 as "scope!", user_id, points, exact, correct, settled
+        r#"select 1 as "scope!", user_id, points, exact, correct, settled, answered
            from user_scores where scope = $1 and user_id >= $2 and user_id < $3 order by user_id"#,
         scope,
         from_user,
@@ -683,8 +794,8 @@ pub(super) async fn scores_of_users(
 ) -> sqlx::Result<Vec<ScoreRow>> {
     sqlx::query_as!(
         ScoreRow,
-        r#"select 1 as "scope!", user_id, points, exact, correct, settled
-           from user_scores where user_id = any($1) and scope = $2 and settled > 0"#,
+        r#"select 1 as "scope!", user_id, points, exact, correct, settled, answered
+           from user_scores where user_id = any($1) and scope = $2 and (settled > 0 or answered > 0)"#,
         users,
         scope,
     )
@@ -704,15 +815,22 @@ pub(super) async fn has_results(executor: impl PgExecutor<'_>, scope: &str) -> s
     sqlx::query_scalar!(
         r#"select exists (
                select 1 from event_results r join events e on e.id = r.event_id
-               where r.home_score is not null and $1 = any(score_scopes(e.tournament_id, r.start_time, r.round))) as "has!""#,
+               where r.home_score is not null and $1 = any(score_scopes(e.tournament_id, r.start_time, r.round)))
+               or exists (
+               select 1 from question_results r join questions q on q.id = r.question_id
+               where r.resolution is not null and $1 = any(score_scopes(q.tournament_id, r.locks_at, r.round))) as "has!""#,
         scope,
     )
     .fetch_one(executor)
     .await
 }
 
-/// Returns the scopes that any result of the match has counted for.
-pub(super) async fn scopes_of_match(executor: impl PgExecutor<'_>, event: MatchId) -> sqlx::Result<Vec<String>> {
+/// Returns the scopes that any result of the match or question has counted for.
+pub(super) async fn scopes_of_source(executor: impl PgExecutor<'_>, source: Source) -> sqlx::Result<Vec<String>> {
+    let event = match source {
+        Source::Match(event) => event,
+        Source::Question(question) => return questions::scopes(executor, question).await,
+    };
     sqlx::query_scalar!(
         r#"select distinct unnest(score_scopes(e.tournament_id, r.start_time, r.round)) as "scope!"
            from event_results r join events e on e.id = r.event_id
@@ -792,7 +910,8 @@ pub(super) async fn is_round(
     round: i16,
 ) -> sqlx::Result<bool> {
     sqlx::query_scalar!(
-        r#"select exists (select 1 from events where tournament_id = $1 and round = $2) as "is_one!""#,
+        r#"select exists (select 1 from events where tournament_id = $1 and round = $2)
+               or exists (select 1 from questions where tournament_id = $1 and round = $2) as "is_one!""#,
         tournament.0,
         round,
     )

@@ -33,7 +33,7 @@ async fn scores(app: &TestApp) -> Table {
     .expect("the scores");
     rows.into_iter()
         .map(|(user, scope, points, exact, correct, settled)| {
-            ((UserId(user), scope), Score { points, exact, correct, settled })
+            ((UserId(user), scope), Score { points, exact, correct, settled, answered: 0 })
         })
         .collect()
 }
@@ -124,9 +124,9 @@ async fn scores_follow_results_corrections_and_annulments() {
         let scopes = Scope::of_match(TournamentId(tournament), app.clock.now() + FAR, None);
         let table = |points: [(i32, i32, i32); 4]| -> Table {
             let rows = users.iter().zip(points).flat_map(|(&user, (points, exact, correct))| {
-                scopes
-                    .iter()
-                    .map(move |scope| ((user, scope.to_string()), Score { points, exact, correct, settled: 1 }))
+                scopes.iter().map(move |scope| {
+                    ((user, scope.to_string()), Score { points, exact, correct, settled: 1, answered: 0 })
+                })
             });
             rows.collect()
         };
@@ -433,7 +433,8 @@ async fn late_worker_does_not_pay_for_older_result() {
         far(&fixtures).at("finished", 1, 0).put().await;
         let (scores, mut connection) = (&app.app.scores, app.app.core.db.acquire().await.expect("connected"));
         let chunks = scores.plan(MatchId(event)).await.expect("planned");
-        let first = store::latest_result(&mut connection, MatchId(event)).await.expect("read").expect("a result");
+        let first =
+            store::latest_result(&mut connection, MatchId(event).into()).await.expect("read").expect("a result");
         // The second result gives these users no points, so no payout is recorded.
         far(&fixtures).at("finished", 0, 1).put().await;
         settle(app, event).await;
@@ -446,7 +447,7 @@ async fn late_worker_does_not_pay_for_older_result() {
         // Paying a chunk again for the same result changes nothing.
         far(&fixtures).at("finished", 2, 0).put().await;
         settle(app, event).await;
-        let last = store::latest_result(&mut connection, MatchId(event)).await.expect("read").expect("a result");
+        let last = store::latest_result(&mut connection, MatchId(event).into()).await.expect("read").expect("a result");
         for chunk in &chunks {
             scores.pay(chunk, &last).await.expect("nothing to do");
         }

@@ -158,6 +158,8 @@ pub const TABLES: &[Table] = &[
     Table::of_user("departures", Fate::HandledElsewhere("the worker removes the row when the deletion is finished")),
     Table::of_user("predictions", GAME),
     Table::of_user("prediction_revisions", GAME),
+    Table::of_user("answers", GAME),
+    Table::of_user("answer_revisions", GAME),
     Table::of_user("user_scores", GAME),
     Table::of_user(
         "league_members",
@@ -186,6 +188,9 @@ pub const OTHERS: &[(&str, &str)] = &[
     ("events", "catalogue"),
     ("event_results", "catalogue"),
     ("event_tallies", "counts"),
+    ("questions", "catalogue"),
+    ("question_results", "catalogue"),
+    ("question_tallies", "counts"),
     ("score_lanes", "ranges of user ids"),
     ("score_retention", "weeks"),
     ("coin_rates", "matches"),

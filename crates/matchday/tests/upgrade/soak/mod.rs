@@ -131,7 +131,7 @@ async fn soak(options: &PgConnectOptions, synapse: &Synapse, minutes: u64) {
     faults.extend(settled.err());
     for (command, expected) in [
         (["coins", "audit"].as_slice(), "every wallet matches its history"),
-        (&["scores", "rebuild", "--dry-run"], "every score matches predictions and results"),
+        (&["scores", "rebuild", "--dry-run"], "every score matches predictions, answers and results"),
         (&["scores", "status"], "every result is in all scores"),
     ] {
         let output = setting.run(command, "");

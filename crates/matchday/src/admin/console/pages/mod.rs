@@ -5,6 +5,7 @@ pub(super) mod feeds;
 pub(super) mod held;
 pub(super) mod matches;
 pub(super) mod overview;
+pub(super) mod questions;
 pub(super) mod queues;
 pub(super) mod reports;
 pub(super) mod rule_sets;
@@ -27,9 +28,10 @@ const POLICY: HeaderValue = HeaderValue::from_static(
 );
 
 /// Sections of the console.
-const SECTIONS: [(&str, &str); 10] = [
+const SECTIONS: [(&str, &str); 11] = [
     ("/console", "Overview"),
     ("/console/matches", "Matches"),
+    ("/console/questions", "Questions"),
     ("/console/rule-sets", "Rule sets"),
     ("/console/users", "Users"),
     ("/console/reports", "Reports"),
@@ -41,8 +43,11 @@ const SECTIONS: [(&str, &str); 10] = [
 ];
 
 /// Notices shown after an action. The URL contains only the key, so a crafted link cannot show another text.
-const NOTICES: [(&str, &str); 16] = [
+const NOTICES: [(&str, &str); 19] = [
     ("corrected", "Match corrected. Workers are updating scores and coins; this page shows their progress."),
+    ("question_added", "Question added."),
+    ("question_resolved", "Question resolved. Workers are updating scores; the overview shows their progress."),
+    ("question_changed", "Question changed. Workers are updating scores; the overview shows their progress."),
     ("ban", "User banned. Workers remove them from chat rooms."),
     ("unban", "Ban lifted."),
     ("mute", "User muted. Workers apply the mute on the homeserver."),

@@ -8,8 +8,10 @@ use time::{Duration, OffsetDateTime};
 
 use super::{Tone, ago, badge, count, length, number, table};
 use crate::{
-    admin::console::service::Waiting, catalogue::feeds::service::Health,
-    chat::membership_sync::service::Status as SyncStatus, game::scores::service::Progress,
+    admin::console::service::Waiting,
+    catalogue::feeds::service::Health,
+    chat::membership_sync::service::Status as SyncStatus,
+    game::scores::{rules::Source, service::Progress},
 };
 
 /// A message or result that waits longer than this needs attention.
@@ -124,7 +126,12 @@ impl Overview {
     fn results(&self) -> Markup {
         let Some(progress) = &self.progress else { return html! {} };
         let rows = html! { @for progress in progress { tr {
-            th scope="row" { a href={ "/console/matches/" (progress.event) } { "Match " (progress.event) } }
+            th scope="row" {
+                @match progress.source {
+                    Source::Match(event) => a href={ "/console/matches/" (event) } { "Match " (event) },
+                    Source::Question(question) => a href={ "/console/questions/" (question) } { "Question " (question) },
+                }
+            }
             td.n { (progress.revision) }
             td { (super::moment_ago(progress.recorded_at, self.now)) }
             td {
@@ -136,7 +143,7 @@ impl Overview {
             }
         } } };
         html! { div id="results" {
-            (table("Results being applied to scores", &["Match", "#Revision", "Recorded", "Progress"], &rows,
+            (table("Results being applied to scores", &["Match or question", "#Revision", "Recorded", "Progress"], &rows,
                    progress.is_empty(), "All results are applied."))
         } }
     }

@@ -8,6 +8,19 @@ use crate::{
     testing::{Answer, TestApp},
 };
 
+/// Inserts a question in the tournament of a match, if there is none, and returns its id.
+async fn question_of(app: &TestApp, event: i64) -> i64 {
+    sqlx::query_scalar(
+        "insert into questions (tournament_id, key, text, kind, scoring, points, locks_at, is_void, created_at)
+         select tournament_id, 'q', 'How many?', 'number', 'exact', 10, now(), false, now() from events where id = $1
+         on conflict (tournament_id, key) do update set text = excluded.text returning id",
+    )
+    .bind(event)
+    .fetch_one(app.owner())
+    .await
+    .expect("a question")
+}
+
 /// Sends a request to each route that needs a role and returns the responses. The forms are incomplete, so they change
 /// nothing.
 pub(super) async fn every_route(
@@ -16,11 +29,13 @@ pub(super) async fn every_route(
     mark: &str,
     ids: (i64, UserId, i64),
 ) -> Vec<(&'static str, &'static str, Role, Answer)> {
+    let question = question_of(app, ids.0).await;
     let mut answers = Vec::new();
     for &(method, route, role) in ROUTES {
         let Some(role) = role else { continue };
         let id = match route {
             route if route.starts_with("/console/matches") => ids.0.to_string(),
+            route if route.starts_with("/console/questions") => question.to_string(),
             route if route.starts_with("/console/reports") => ids.2.to_string(),
             _ => ids.1.to_string(),
         };

@@ -1,0 +1,10 @@
+drop view question_points;
+drop function answer_points;
+drop function current_questions;
+drop function question_status;
+drop table question_tallies;
+drop table answer_revisions;
+drop table answers;
+drop table question_results;
+drop table questions;
+delete from score_lanes where source = 'question';
