@@ -252,10 +252,11 @@ impl App {
         let leaderboards = Leaderboards::new(&core, leaderboard_cache.clone(), room_leaderboards);
         let payouts = Payouts::new(&core, config.coins.per_point);
         let scores = Scores::new(&core, streams.clone(), leaderboard_cache.clone(), payouts, &config.scores);
+        let leagues = Leagues::new(&core, redis.clone(), &config.redis.prefix, &config.codes.keys, &config.leagues);
         let live = Live::new(
             streams.clone(),
             predictions.clone(),
-            leaderboards.clone(),
+            (leaderboards.clone(), leagues.clone()),
             sessions.clone(),
             chat_view.clone(),
             core.random.clone(),

@@ -39,7 +39,9 @@ use crate::{
     delivery::{
         live::{
             self,
-            payloads::{StreamMatch, StreamPoints, StreamRank, StreamResult, StreamRound, StreamTally},
+            payloads::{
+                StreamLeagueRank, StreamMatch, StreamPoints, StreamRank, StreamResult, StreamRound, StreamTally,
+            },
         },
         notifications,
     },
@@ -64,7 +66,7 @@ use crate::{
                        performed once, however often it is sent.",
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
     ),
-    components(schemas(ErrorBody, StreamMatch, StreamResult, StreamTally, StreamPoints, StreamRank, StreamRound, StreamChat, ChatSender)),
+    components(schemas(ErrorBody, StreamMatch, StreamResult, StreamTally, StreamPoints, StreamRank, StreamLeagueRank, StreamRound, StreamChat, ChatSender)),
     tags(
         (name = "Login", description = "Phone verification and login"),
         (name = "Account", description = "The caller's account and profile"),

@@ -5,6 +5,7 @@
 //! buffer. Slow listeners are disconnected and resume from `Last-Event-ID`.
 
 mod handlers;
+mod league_ranks;
 mod lookups;
 pub(crate) mod payloads;
 mod rules;

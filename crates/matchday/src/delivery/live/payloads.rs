@@ -6,7 +6,7 @@ use scoring::{Outcome, Side};
 use serde::Serialize;
 use time::OffsetDateTime;
 use utoipa::ToSchema;
-use web::ids::{MatchId, TournamentId};
+use web::ids::{LeagueId, MatchId, TournamentId};
 
 use super::rules::TallyFact;
 use crate::{
@@ -28,7 +28,7 @@ pub(crate) struct StreamEvent {
     #[schema(example = "1794774696627-40", pattern = "^[0-9]{1,18}-[0-9]{1,18}$")]
     id: String,
     /// Kind of event, which determines the schema of `data`: `StreamMatch`, `StreamResult`, `StreamTally`,
-    /// `StreamPoints`, `StreamRank`, `StreamRound`, `StreamChat`, or an empty object for `reset`.
+    /// `StreamPoints`, `StreamRank`, `StreamLeagueRank`, `StreamRound`, `StreamChat`, or an empty object for `reset`.
     event: StreamEventKind,
     /// JSON document with the payload.
     #[schema(content_media_type = "application/json", example = r#"{"event_id":5,"points_earned":48}"#)]
@@ -49,6 +49,9 @@ pub(crate) enum StreamEventKind {
     Points,
     /// The caller's overall rank.
     Rank,
+    /// The caller's rank in a league changed.
+    #[schema(rename = "league.rank")]
+    LeagueRank,
     /// A round of a tournament is complete, or its winners may have changed.
     Round,
     /// Events were missed that are no longer available.
@@ -66,6 +69,7 @@ impl StreamEventKind {
             Self::Tally => "tally",
             Self::Points => "points",
             Self::Rank => "rank",
+            Self::LeagueRank => "league.rank",
             Self::Round => "round",
             Self::Reset => "reset",
             Self::Chat => "chat",
@@ -161,6 +165,19 @@ pub(crate) struct StreamRank {
     pub(super) points: i32,
 }
 
+/// The caller's new rank in a league, after the scores of a match were applied.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct StreamLeagueRank {
+    pub(super) league_id: LeagueId,
+    #[schema(minimum = 1, example = 2)]
+    pub(super) rank: i64,
+    #[schema(minimum = 1, example = 5)]
+    pub(super) previous_rank: i64,
+    /// Points of the caller in the league.
+    #[schema(example = 412)]
+    pub(super) points: i32,
+}
+
 /// A round of a tournament that is complete.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct StreamRound {
@@ -220,6 +237,10 @@ impl Data for StreamPoints {
 
 impl Data for StreamRank {
     const KIND: StreamEventKind = StreamEventKind::Rank;
+}
+
+impl Data for StreamLeagueRank {
+    const KIND: StreamEventKind = StreamEventKind::LeagueRank;
 }
 
 impl Data for StreamRound {

@@ -22,10 +22,11 @@ use tokio::{
     time::{Instant, Sleep},
 };
 use tokio_util::sync::CancellationToken;
-use web::ids::{MatchId, UserId};
+use web::ids::{LeagueId, MatchId, UserId};
 
 pub use super::rules::{Filter, Position};
 use super::{
+    league_ranks::{LeagueFrame, LeagueRanks},
     lookups::{Lookups, Predicted},
     payloads::{Data as _, StreamPoints, StreamRank},
     rules::{self, Fact, Item, Personal, SUBJECTS},
@@ -34,6 +35,7 @@ use super::{
 use crate::{
     chat::view::service::{ChatView, Spectated, Spectator},
     game::{
+        leagues::{ranks::LeagueRank, service::Leagues},
         predictions::service::{Prediction, Predictions},
         scores::leaderboard::Leaderboards,
     },
@@ -77,6 +79,7 @@ struct Inner {
     ends_listeners: AtomicBool,
     readers: Semaphore,
     lookups: Lookups,
+    league_ranks: LeagueRanks,
 }
 
 #[derive(Default)]
@@ -94,6 +97,8 @@ struct Listening {
     /// Number of connections that receive only predicted matches.
     mine: usize,
     rank: Option<i64>,
+    /// Last known rank in each league.
+    league_ranks: HashMap<LeagueId, i64>,
 }
 
 /// Message broadcast to all listeners of this process.
@@ -105,6 +110,8 @@ enum Update {
         event: MatchId,
         frames: Arc<HashMap<UserId, Bytes>>,
     },
+    /// New ranks of some users in their leagues.
+    LeagueRanks(Arc<HashMap<UserId, Vec<LeagueFrame>>>),
     /// The stream was recreated, so earlier positions are no longer valid.
     Lost,
     /// The process stops.
@@ -129,7 +136,7 @@ impl Live {
     pub fn new(
         streams: Streams,
         predictions: Predictions,
-        leaderboards: Leaderboards,
+        (leaderboards, leagues): (Leaderboards, Leagues),
         sessions: Sessions,
         chat_view: ChatView,
         random: Arc<dyn Random>,
@@ -150,6 +157,7 @@ impl Live {
             ends_listeners: AtomicBool::new(false),
             readers: Semaphore::new(READERS),
             lookups: Lookups::new(READERS),
+            league_ranks: LeagueRanks::new(leagues),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -161,6 +169,10 @@ impl Live {
 
     /// Follows the fact stream until shutdown.
     pub async fn run(&self, closing: CancellationToken) {
+        tokio::join!(self.follow_facts(&closing), self.follow_league_ranks(&closing));
+    }
+
+    async fn follow_facts(&self, closing: &CancellationToken) {
         let mut pause = Duration::from_millis(100);
         while !closing.is_cancelled() {
             let followed = tokio::select! {
@@ -220,6 +232,7 @@ impl Live {
                     let users = item.personal.predicted.iter().copied().collect();
                     // Looking up thousands of ranks must not delay the facts that follow.
                     tokio::spawn(async move { live.send_ranks(event, users).await });
+                    inner.league_ranks.add_scores(event);
                 }
                 // Sending fails only without listeners.
                 let _ = inner.updates.send(Update::Item(item));
@@ -319,6 +332,35 @@ impl Live {
             }
         }
         frames
+    }
+
+    /// Looks up the ranks of listeners in their leagues, when they connect and after scores have changed.
+    async fn follow_league_ranks(&self, closing: &CancellationToken) {
+        let listeners = || self.lock().listeners.keys().copied().collect();
+        let report = |ranks: Vec<LeagueRank>| self.report_league_ranks(ranks);
+        tokio::select! {
+            () = closing.cancelled() => {}
+            () = self.inner.league_ranks.run(listeners, report) => {}
+        }
+    }
+
+    /// Remembers ranks of listeners, and sends those that differ from the remembered ones.
+    fn report_league_ranks(&self, ranks: Vec<LeagueRank>) {
+        let mut frames: HashMap<UserId, Vec<LeagueFrame>> = HashMap::new();
+        let mut shared = self.lock();
+        for rank in ranks {
+            let Some(listening) = shared.listeners.get_mut(&rank.user) else { continue };
+            if let Some(previous) = listening.league_ranks.insert(rank.league, rank.rank)
+                && previous != rank.rank
+            {
+                frames.entry(rank.user).or_default().push(LeagueFrame::new(rank, previous));
+            }
+        }
+        drop(shared);
+        if !frames.is_empty() {
+            // Sending fails only without listeners.
+            let _ = self.inner.updates.send(Update::LeagueRanks(Arc::new(frames)));
+        }
     }
 
     /// Disconnects all listeners at shutdown. They do not wait for the token themselves, because thousands of tasks that
@@ -498,6 +540,9 @@ impl Place {
         if listening.connections >= live.inner.config.max_per_user {
             return Err(ListenError::TooManyOfUser);
         }
+        if listening.connections == 0 {
+            live.inner.league_ranks.add_listener(user);
+        }
         listening.connections += 1;
         listening.mine += usize::from(mine);
         let count = live.inner.listening.fetch_add(1, Ordering::Relaxed) + 1;
@@ -540,7 +585,7 @@ enum First {
 /// Result of waiting for the next fact.
 enum Waited {
     Item(Arc<Item>),
-    /// The listener's new rank, if it has changed.
+    /// The listener's new rank or ranks, if they have changed.
     Rank(Option<Bytes>),
     /// A chat item, for a spectator.
     Chat(Bytes),
@@ -674,6 +719,10 @@ impl Listener {
                 Ok(Update::Ranks { event, frames }) => {
                     let wanted = self.filter.event.is_none_or(|only| only == event);
                     Some(Waited::Rank(frames.get(&self.user).filter(|_| wanted).cloned()))
+                }
+                Ok(Update::LeagueRanks(frames)) => {
+                    let frames = frames.get(&self.user).map(Vec::as_slice).unwrap_or_default();
+                    Some(Waited::Rank(LeagueFrame::for_listener(frames, &self.filter)))
                 }
                 // A client that reconnects after the stream was recreated gets a reset, because its position is no
                 // longer valid.

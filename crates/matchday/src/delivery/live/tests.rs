@@ -379,6 +379,80 @@ async fn result_sends_personal_points_then_rank() {
 }
 
 #[tokio::test]
+async fn new_rank_in_league_is_sent_to_its_member() {
+    let settings = [("MATCHDAY_LEAGUES__LARGE_FROM", "10"), ("MATCHDAY_LEAGUES__MAX_MEMBERS", "1000")];
+    TestApp::run_with_database_clock(&settings, async |app| {
+        let (fixtures, right, wrong, stranger) = (app.fixtures(), app.user().await, app.user().await, app.user().await);
+        let first = || fixtures.a_match("m");
+        let second = || fixtures.a_match("n").between("albion", "wanderers");
+        let events = [first().put().await, second().put().await];
+        for (user, scores) in [(&wrong, [(1, 0), (0, 1)]), (&right, [(2, 1), (1, 0)])] {
+            for (event, (home, away)) in events.into_iter().zip(scores) {
+                let pick = if home > away { "home" } else { "away" };
+                let body =
+                    json!({"event_id": event, "prediction": pick, "score_prediction": {"home": home, "away": away}});
+                user.post("/api/auth/predictions", body).await.expect(201);
+            }
+        }
+        let tournament: i64 = sqlx::query_scalar("select tournament_id from events where id = $1")
+            .bind(events[0])
+            .fetch_one(&app.app.core.db)
+            .await
+            .expect("a tournament");
+        let mut leagues = Vec::new();
+        for most in [10, 1_000] {
+            let body = json!({"name": "Friends", "tournament_ids": [tournament], "max_members": most});
+            let league = right.post("/api/auth/leagues", body).await.expect(201)["data"].take();
+            wrong.post("/api/auth/leagues/join", json!({"code": league["code"]})).await.expect(200);
+            leagues.push(league["id"].as_i64().expect("an id"));
+        }
+        app.published().await;
+        let _following = follow(app).await;
+        // The first result puts `wrong` in front, before anyone listens.
+        app.advance_database(time::Duration::hours(3)).await;
+        first().at("finished", 1, 0).put().await;
+        app.settle().await;
+        let mut clients = Vec::new();
+        for (user, query) in
+            [(&right, ""), (&wrong, ""), (&stranger, ""), (&right, &*format!("?event_id={}", events[1]))]
+        {
+            clients.push(Client::open(app, user, query, None).await);
+        }
+        // The ranks before the result are known once the lookup after the connection has ended.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        second().at("finished", 1, 0).put().await;
+        for progress in app.app.scores.in_progress().await.expect("read") {
+            for chunk in app.app.scores.plan(progress.event).await.expect("planned") {
+                app.app.scores.apply(progress.event, chunk.number).await.expect("applied");
+            }
+        }
+        assert_eq!(app.relay().await, ["fact.scores.updated"]);
+        for (client, rank, previous, points) in [(0, 1, 2, 70), (1, 2, 1, 40)] {
+            let mut heard = Vec::new();
+            while heard.len() < 2 {
+                let event = clients[client].next().await;
+                if event.name == "league.rank" {
+                    assert!(event.id.is_some());
+                    heard.push(event.data);
+                }
+            }
+            heard.sort_by_key(|data| data["league_id"].as_i64());
+            let expected =
+                |league: &i64| json!({"league_id": league, "rank": rank, "previous_rank": previous, "points": points});
+            assert_eq!(heard, leagues.iter().map(expected).collect::<Vec<_>>());
+        }
+        for client in &mut clients[2..] {
+            let silent = tokio::time::timeout(Duration::from_secs(1), async {
+                while client.next().await.name != "league.rank" {}
+            });
+            assert!(silent.await.is_err(), "a stranger and a listener to one match get no rank");
+        }
+        app.app.streams.remove().await;
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn slow_listener_is_disconnected_and_can_resume() {
     TestApp::run_with(&[("MATCHDAY_STREAM__BEHIND", "4")], async |app| {
         let (fixtures, user) = (app.fixtures(), app.user().await);
@@ -614,7 +688,7 @@ async fn restarted_process_buffers_earlier_facts() {
         let again = Live::new(
             parts.streams.clone(),
             parts.predictions.clone(),
-            parts.leaderboards.clone(),
+            (parts.leaderboards.clone(), parts.leagues.clone()),
             parts.sessions.clone(),
             parts.chat_view.clone(),
             parts.core.random.clone(),

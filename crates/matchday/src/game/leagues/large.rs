@@ -8,6 +8,7 @@ use std::{collections::HashMap, time::Duration};
 
 use platform::Core;
 use redis::aio::ConnectionManager;
+use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
 use time::OffsetDateTime;
 use web::ids::{LeagueId, UserId};
@@ -99,10 +100,11 @@ return { math.max(now - due, 0), redis.call('GET', KEYS[4]), redis.call('ZCARD',
 ";
 
 /// Reads the keys of members, empty for those whom the set lacks, and the number of members with more points than each.
-/// `ARGV` are the number of members, the members, and keys for which only the latter is read.
+/// `ARGV` are the number of members, the members, and keys for which only the latter is read. The first two values are as in
+/// [`LOOK`] and the time.
 const PLACES: &str = r"
 local due = tonumber(redis.call('GET', KEYS[3]) or '')
-if not due then return { -1, '', {}, {} } end
+if not due then return { -1, now, '', {}, {} } end
 local keys, counts = {}, {}
 for at = 2, ARGV[1] + 1 do
   local key = redis.call('ZSCORE', KEYS[1], ARGV[at])
@@ -110,7 +112,7 @@ for at = 2, ARGV[1] + 1 do
   counts[#counts + 1] = key and ahead(1, key) or 0
 end
 for at = ARGV[1] + 2, #ARGV do counts[#counts + 1] = ahead(1, ARGV[at]) end
-return { math.max(now - due, 0), redis.call('GET', KEYS[4]), keys, counts }
+return { math.max(now - due, 0), now, redis.call('GET', KEYS[4]), keys, counts }
 ";
 
 /// Reads and copies tables of large leagues.
@@ -120,6 +122,25 @@ pub(super) struct LargeTables {
     look: redis::Script,
     places: redis::Script,
 }
+
+/// Stored with a copy.
+#[derive(Serialize, Deserialize)]
+struct Note {
+    /// Time at which the copy began, in milliseconds by the clock of the Redis server.
+    began_at: i64,
+    outline: Outline,
+}
+
+/// Ranks of members, read from a copy.
+pub(super) struct CopiedRanks {
+    pub(super) ranks: HashMap<UserId, Ranking>,
+    /// Time at which the copy began, and time of the read, in milliseconds by the clock of the Redis server.
+    pub(super) copied_at: i64,
+    pub(super) read_at: i64,
+}
+
+/// Response to [`PLACES`].
+type LookedUp = (i64, i64, String, Vec<String>, Vec<i64>);
 
 /// Consecutive members: position of the first, number of members with more points, members, and their ranks before.
 type Listing = (i64, i64, Listed, Vec<i64>);
@@ -180,27 +201,25 @@ impl LargeTables {
     }
 
     /// Returns the ranks of these members.
-    pub(super) async fn ranks(
-        &self,
-        league: &League,
-        members: &[Member],
-    ) -> Result<HashMap<UserId, Ranking>, LeaderboardError> {
+    pub(super) async fn ranks(&self, league: &League, members: &[Member]) -> Result<CopiedRanks, LeaderboardError> {
         let name = name(league.id, None);
         let mut found = self.look_up(&name, members, &[]).await?;
         if found.is_none() && !sums::outline(&self.db, league, None).await?.has_results {
-            return Ok(members.iter().map(|(user, _)| (*user, Ranking { rank: 1, points: 0 })).collect());
+            let ranks = members.iter().map(|(user, _)| (*user, Ranking { rank: 1, points: 0 })).collect();
+            // These ranks are not from a copy, so they are never old.
+            return Ok(CopiedRanks { ranks, copied_at: i64::MAX, read_at: 0 });
         }
-        if self.refresh(league, None, found.as_ref().map(|found| found.0)).await {
+        if self.refresh(league, None, found.as_ref().map(|(overdue, ..)| *overdue)).await {
             found = self.look_up(&name, members, &[]).await?;
         }
-        let (_, outline, mut ranks) = found.ok_or(LeaderboardError::Rebuilding)?;
-        let late: Vec<Member> = members.iter().filter(|(user, _)| !ranks.contains_key(user)).copied().collect();
+        let (_, outline, mut copied) = found.ok_or(LeaderboardError::Rebuilding)?;
+        let late: Vec<Member> = members.iter().filter(|(user, _)| !copied.ranks.contains_key(user)).copied().collect();
         if !late.is_empty() {
             let scores = sums::sum(&self.db, league, &outline, &late).await?;
-            let found = self.look_up(&name, &[], &scores).await?;
-            ranks.extend(found.ok_or(LeaderboardError::Rebuilding)?.2);
+            let (_, _, found) = self.look_up(&name, &[], &scores).await?.ok_or(LeaderboardError::Rebuilding)?;
+            copied.ranks.extend(found.ranks);
         }
-        Ok(ranks)
+        Ok(copied)
     }
 
     /// Starts the next copy if it is due. Returns true if the copy must be read again.
@@ -237,7 +256,7 @@ impl LargeTables {
         };
         look.arg(NEIGHBOURS).arg(if page.round.is_some() { MOST_WINNERS } else { 0 });
         let (overdue, note, total, page, around, top, place, rank, earlier): Looked = self.sets.invoke(&look).await?;
-        let Some((overdue, outline)) = read_note(overdue, &note) else { return Ok(None) };
+        let Some((overdue, Note { outline, .. })) = read_note(overdue, &note) else { return Ok(None) };
         let place = (place >= 0).then_some((place, rank, (earlier > 0).then_some(earlier)));
         Ok(Some(Copied { overdue, outline, total, page, around, top, place }))
     }
@@ -248,7 +267,7 @@ impl LargeTables {
         name: &str,
         members: &[Member],
         late: &[(UserId, MemberScore)],
-    ) -> Result<Option<(Duration, Outline, HashMap<UserId, Ranking>)>, LeaderboardError> {
+    ) -> Result<Option<(Duration, Outline, CopiedRanks)>, LeaderboardError> {
         let mut places = self.places.prepare_invoke();
         self.add_keys(&mut places, name);
         places.arg(members.len());
@@ -258,14 +277,15 @@ impl LargeTables {
         for (_, score) in late {
             places.arg(rules::standing(score.all).key());
         }
-        let (overdue, note, keys, ahead): (i64, String, Vec<String>, Vec<i64>) = self.sets.invoke(&places).await?;
-        let Some((overdue, outline)) = read_note(overdue, &note) else { return Ok(None) };
+        let (overdue, read_at, note, keys, ahead): LookedUp = self.sets.invoke(&places).await?;
+        let Some((overdue, Note { began_at, outline })) = read_note(overdue, &note) else { return Ok(None) };
         let copied = members.iter().zip(keys).map(|((user, _), key)| (*user, key.parse().ok().map(points_of)));
         let late = late.iter().map(|(user, score)| (*user, Some(score.all.points)));
         let ranking = |((user, points), ahead): ((_, Option<i32>), i64)| {
             Some((user, Ranking { rank: ahead + 1, points: points? }))
         };
-        Ok(Some((overdue, outline, copied.chain(late).zip(ahead).filter_map(ranking).collect())))
+        let ranks = copied.chain(late).zip(ahead).filter_map(ranking).collect();
+        Ok(Some((overdue, outline, CopiedRanks { ranks, copied_at: began_at, read_at })))
     }
 
     fn add_keys(&self, script: &mut redis::ScriptInvocation<'_>, name: &str) {
@@ -385,7 +405,8 @@ async fn fill(db: PgPool, league: League, round: Option<i16>, writer: SetWriter)
             writer.add(1, &standings(MemberScore::before)).await?;
         }
     }
-    serde_json::to_string(&outline).map_err(|error| sqlx::Error::Encode(error.into()).into())
+    let note = Note { began_at: writer.began_at(), outline };
+    serde_json::to_string(&note).map_err(|error| sqlx::Error::Encode(error.into()).into())
 }
 
 /// Name of the copy of a table.
@@ -393,8 +414,8 @@ fn name(league: LeagueId, round: Option<i16>) -> String {
     round.map_or_else(|| format!("league:{league}:all"), |round| format!("league:{league}:{round}"))
 }
 
-/// Reads by how long a copy is overdue, and its outline. An outline of another version is like no copy.
-fn read_note(overdue: i64, note: &str) -> Option<(Duration, Outline)> {
+/// Reads by how long a copy is overdue, and its note. A note of another version is like no copy.
+fn read_note(overdue: i64, note: &str) -> Option<(Duration, Note)> {
     let overdue = Duration::from_millis(u64::try_from(overdue).ok()?);
     Some((overdue, serde_json::from_str(note).ok()?))
 }

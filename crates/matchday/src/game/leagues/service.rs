@@ -60,7 +60,7 @@ pub(super) struct Inner {
     limits: RateLimiter,
     leniency: u32,
     vault: CodeVault,
-    tables: Tables,
+    pub(super) tables: Tables,
     pub(super) settings: Settings,
     pub(super) outbox_written: Arc<Notify>,
 }

@@ -450,6 +450,56 @@ pub(super) async fn members(executor: impl PgExecutor<'_>, league: LeagueId) -> 
     Ok(rows.into_iter().map(|row| (row.user_id, row.joined_at)).collect())
 }
 
+/// Returns the members of these leagues, with the times at which they joined.
+pub(super) async fn members_of_leagues(
+    executor: impl PgExecutor<'_>,
+    leagues: &[i64],
+) -> sqlx::Result<HashMap<LeagueId, Vec<Member>>> {
+    let rows = sqlx::query!(
+        r#"select league_id as "league_id: LeagueId", user_id as "user_id: UserId", joined_at
+           from league_members where league_id = any($1)"#,
+        leagues,
+    )
+    .fetch_all(executor)
+    .await?;
+    let mut members: HashMap<LeagueId, Vec<Member>> = HashMap::new();
+    for row in rows {
+        members.entry(row.league_id).or_default().push((row.user_id, row.joined_at));
+    }
+    Ok(members)
+}
+
+/// Returns the memberships of these users, in leagues that count one of these tournaments, or in all leagues.
+pub(super) async fn memberships(
+    executor: impl PgExecutor<'_>,
+    users: &[i64],
+    tournaments: Option<&[i64]>,
+) -> sqlx::Result<Vec<(LeagueId, Member)>> {
+    let rows = sqlx::query!(
+        r#"select m.league_id as "league_id: LeagueId", m.user_id as "user_id: UserId", m.joined_at
+           from league_members m join leagues l on l.id = m.league_id
+           where m.user_id = any($1) and ($2::bigint[] is null or l.tournament_ids && $2)"#,
+        users,
+        tournaments,
+    )
+    .fetch_all(executor)
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.league_id, (row.user_id, row.joined_at))).collect())
+}
+
+/// Returns these leagues, in the order of their ids.
+pub(super) async fn leagues(executor: impl PgExecutor<'_>, ids: &[i64]) -> sqlx::Result<Vec<League>> {
+    let rows = leagues!("where l.id = any($2) order by l.id", 0_i64, ids).fetch_all(executor).await?;
+    rows.into_iter().map(|row| Ok(StoredLeague::try_from(row)?.league)).collect()
+}
+
+/// Returns the tournaments of these matches.
+pub(super) async fn tournaments_of(executor: impl PgExecutor<'_>, matches: &[i64]) -> sqlx::Result<Vec<i64>> {
+    sqlx::query_scalar!("select distinct tournament_id from events where id = any($1)", matches)
+        .fetch_all(executor)
+        .await
+}
+
 /// Returns the members of a league with ids greater than `after`, in the order of their ids.
 pub(super) async fn members_after(
     executor: impl PgExecutor<'_>,

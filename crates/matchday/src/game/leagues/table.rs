@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 use web::ids::{LeagueId, UserId};
 
 use super::{
-    large::LargeTables,
+    large::{CopiedRanks, LargeTables},
     rules::{self, League, Position, TableRow},
     store,
     sums::{self, Member},
@@ -27,6 +27,10 @@ const KEPT_FOR: Duration = Duration::from_secs(1);
 const KEPT: usize = 10_000;
 /// Number of locks that share the computation of tables. Two leagues may have the same one, and then wait for each other.
 const LOCKS: i64 = 64;
+
+/// Numbers of leagues and of their members whose tables are computed together.
+pub(super) const LEAGUES_AT_ONCE: usize = 500;
+const MEMBERS_AT_ONCE: i32 = 20_000;
 
 /// Requested page of a table.
 #[derive(Clone, Copy, Debug)]
@@ -118,12 +122,68 @@ impl Tables {
         members: &[Member],
     ) -> Result<HashMap<UserId, Ranking>, LeaderboardError> {
         if self.is_large(league) {
-            return self.large.ranks(league, members).await;
+            return Ok(self.large.ranks(league, members).await?.ranks);
         }
         let table = self.of(league, None).await?;
         let wanted = |row: &&TableRow| members.iter().any(|(user, _)| *user == row.user);
         let ranking = |row: &TableRow| (row.user, Ranking { rank: row.rank, points: row.score.points });
         Ok(table.rows.iter().filter(wanted).map(ranking).collect())
+    }
+
+    /// Returns the ranks of these members of a large league, with the age of the copy.
+    pub(super) async fn copied_ranks(
+        &self,
+        league: &League,
+        members: &[Member],
+    ) -> Result<CopiedRanks, LeaderboardError> {
+        self.large.ranks(league, members).await
+    }
+
+    /// Computes the tables of many small leagues. Leagues that count the same matches share their queries.
+    pub(super) async fn of_many(&self, leagues: &[League]) -> sqlx::Result<HashMap<LeagueId, Vec<TableRow>>> {
+        let mut tables = HashMap::new();
+        for some in batches(leagues) {
+            let ids: Vec<i64> = some.iter().map(|league| league.id.0).collect();
+            let members = store::members_of_leagues(&self.db, &ids).await?;
+            let mut alike: HashMap<_, Vec<&League>> = HashMap::new();
+            for league in some {
+                let counted = (&league.tournaments, league.from_round, league.from, league.is_exact());
+                alike.entry(counted).or_default().push(league);
+            }
+            for group in alike.values() {
+                self.add_tables(group, &members, &mut tables).await?;
+            }
+        }
+        Ok(tables)
+    }
+
+    /// Adds the tables of leagues that count the same matches.
+    async fn add_tables(
+        &self,
+        group: &[&League],
+        members: &HashMap<LeagueId, Vec<Member>>,
+        tables: &mut HashMap<LeagueId, Vec<TableRow>>,
+    ) -> sqlx::Result<()> {
+        let Some(first) = group.first() else { return Ok(()) };
+        let outline = sums::outline(&self.db, first, None).await?;
+        let of_league = |league: &League| members.get(&league.id).map(Vec::as_slice).unwrap_or_default();
+        let mut shared = HashMap::new();
+        if !first.is_exact() {
+            let mut all: Vec<Member> = group.iter().flat_map(|league| of_league(league)).copied().collect();
+            all.sort_unstable_by_key(|(user, _)| *user);
+            all.dedup_by_key(|(user, _)| *user);
+            shared.extend(sums::sum(&self.db, first, &outline, &all).await?);
+        }
+        for league in group {
+            let scores = if league.is_exact() {
+                sums::sum(&self.db, league, &outline, of_league(league)).await?
+            } else {
+                let score = |(user, _): &Member| (*user, shared.get(user).copied().unwrap_or_default());
+                of_league(league).iter().map(score).collect()
+            };
+            tables.insert(league.id, rules::table(&scores, outline.latest.is_some()));
+        }
+        Ok(())
     }
 
     /// Returns the table of a small league, of all rounds or of one. A change of the members is visible immediately, a result
@@ -158,6 +218,20 @@ impl Tables {
         let rows = rules::table(&scores, outline.latest.is_some());
         Ok(LeagueTable { rows, round_complete: outline.round_complete })
     }
+}
+
+/// Divides leagues, so that no batch has too many leagues or members.
+fn batches(leagues: &[League]) -> Vec<&[League]> {
+    let (mut batches, mut first, mut members) = (Vec::new(), 0, 0);
+    for (at, league) in leagues.iter().enumerate() {
+        if at > first && (at - first == LEAGUES_AT_ONCE || members + league.member_count > MEMBERS_AT_ONCE) {
+            batches.push(&leagues[first..at]);
+            (first, members) = (at, 0);
+        }
+        members += league.member_count;
+    }
+    batches.extend((first < leagues.len()).then(|| &leagues[first..]));
+    batches
 }
 
 impl LeagueTable {

@@ -48,13 +48,13 @@ const CLAIM: Duration = Duration::from_mins(1);
 /// Lua prelude that reads the time of the Redis server in milliseconds.
 const NOW: &str = "local time = redis.call('TIME')\nlocal now = time[1] * 1000 + math.floor(time[2] / 1000)\n";
 
-/// Claims the next copy, unless the present one is not due or another process holds the claim. In the scripts of this
-/// module, `KEYS` are the due time, the claim, the note, and for each set its key and that of the set in progress.
+/// Claims the next copy, unless the present one is not due or another process holds the claim. Returns the time of the
+/// claim, 0 if the copy is not due, or -1 if another process holds the claim. In the scripts of this module, `KEYS` are the due time, the claim, the note, and for each set its key and that of the set in progress.
 const BEGIN: &str = r"
 local due = tonumber(redis.call('GET', KEYS[1]) or '')
-if due and due > now then return 'ready' end
-if redis.call('SET', KEYS[2], ARGV[1], 'NX', 'PX', ARGV[2]) then return 'claimed' end
-return 'busy'
+if due and due > now then return 0 end
+if redis.call('SET', KEYS[2], ARGV[1], 'NX', 'PX', ARGV[2]) then return now end
+return -1
 ";
 
 /// Extends the claim while the copy makes progress.
@@ -144,6 +144,7 @@ pub struct SetWriter {
     inner: Arc<Inner>,
     keys: Keys,
     token: String,
+    began_at: i64,
 }
 
 struct Keys {
@@ -248,18 +249,23 @@ impl Inner {
         let Ok(_slot) = self.copying_slots.acquire().await else { return Ok(()) };
         let (asked, token) = (Instant::now(), hex::encode(random::bytes::<8>(&*self.random)));
         let keys = self.keys(&wanted.name, &token).all();
-        loop {
+        let began_at = loop {
             let mut begin = self.begin.key(&keys);
             begin.arg(&token).arg(milliseconds(CLAIM));
-            let claim: String = self.call(begin.invoke_async(&mut self.redis.clone())).await?;
-            match claim.as_str() {
-                "claimed" => break,
-                "busy" if waits && asked.elapsed() < MAX_WAIT => tokio::time::sleep(POLL_INTERVAL).await,
+            let claim: i64 = self.call(begin.invoke_async(&mut self.redis.clone())).await?;
+            match claim {
+                1.. => break claim,
+                -1 if waits && asked.elapsed() < MAX_WAIT => tokio::time::sleep(POLL_INTERVAL).await,
                 _ => return Ok(()),
             }
-        }
+        };
         let began = Instant::now();
-        let writer = SetWriter { inner: Arc::clone(self), keys: self.keys(&wanted.name, &token), token: token.clone() };
+        let writer = SetWriter {
+            inner: Arc::clone(self),
+            keys: self.keys(&wanted.name, &token),
+            token: token.clone(),
+            began_at,
+        };
         let note = match fill(writer).await {
             Ok(note) => note,
             Err(error) => {
@@ -315,6 +321,11 @@ impl Keys {
 }
 
 impl SetWriter {
+    /// Time at which the copy began, in milliseconds by the clock of the Redis server.
+    pub fn began_at(&self) -> i64 {
+        self.began_at
+    }
+
     /// Adds users to the set with this position in [`Kind::sets`]. A user who is added twice has the later standing.
     pub async fn add(&self, set: usize, standings: &[(UserId, Standing)]) -> Result<(), LeaderboardError> {
         let Some((_, set)) = self.keys.sets.get(set) else { return Ok(()) };
