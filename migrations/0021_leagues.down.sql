@@ -1,3 +1,5 @@
+alter table notification_settings drop column league_ranks;
+drop table league_notifications;
 drop table league_removals;
 drop table league_members;
 drop table leagues;

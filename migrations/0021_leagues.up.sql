@@ -53,3 +53,16 @@ create table league_removals (
     primary key (user_id, league_id)
 );
 comment on table league_removals is 'user: users whom the owner of a league removed, and who cannot join it again';
+
+create table league_notifications (
+    user_id    bigint      not null,
+    league_id  bigint      not null,
+    round      smallint    not null,
+    claimed_at timestamptz not null,
+    primary key (user_id, league_id, round)
+);
+comment on table league_notifications is 'user: notifications of lost places by league and round; written before they are sent, swept after a month';
+create index league_notifications_by_time on league_notifications (claimed_at);
+
+-- Whether the user is notified of places lost in a league.
+alter table notification_settings add column league_ranks boolean not null default true;

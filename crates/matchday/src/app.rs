@@ -54,7 +54,7 @@ use crate::{
     delivery::{
         announcements::service::{Announcements, Progress},
         live::service::Live,
-        notifications::service::Notifications,
+        notifications::{places_lost::LeagueNotifications, service::Notifications},
         webhooks::service::Webhooks,
     },
     demo::service::Demo,
@@ -133,6 +133,7 @@ pub struct Services {
     pub announcements: Announcements,
     pub webhooks: Webhooks,
     pub notifications: Notifications,
+    pub league_notifications: LeagueNotifications,
     pub operators: Operators,
     pub console: Console,
 }
@@ -264,6 +265,7 @@ impl App {
         );
         let rounds = Rounds { db: core.db.clone(), streams: streams.clone(), leaderboards: leaderboards.clone() };
         let leagues = Leagues::new(&core, redis.clone(), &config.redis.prefix, &config.codes.keys, &config.leagues);
+        let notifications = Notifications::new(&core, streams.clone(), &config.notifications)?;
         let league_work = LeagueWork { leagues: leagues.clone(), rooms: rooms.clone() };
         let announcements = Announcements {
             db: core.db.clone(),
@@ -294,7 +296,11 @@ impl App {
         Ok(Self(Arc::new(Services {
             feeds: Feeds::new(&core, &config.feeds, fixtures.clone())?,
             webhooks: Webhooks::new(&core, streams.clone(), &config.webhooks)?,
-            notifications: Notifications::new(&core, streams.clone(), &config.notifications)?,
+            league_notifications: LeagueNotifications {
+                notifications: notifications.clone(),
+                leagues: leagues.clone(),
+            },
+            notifications,
             idempotency: Idempotency::new(&core, &config.http),
             operators: Operators::new(&core),
             console: Console::new(&core, &config.console, &config.codes.keys, config.coins.per_point)?,

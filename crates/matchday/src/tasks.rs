@@ -25,7 +25,10 @@ use crate::{
         matches::{self, partitions},
     },
     chat::{accounts::work::ChatWork, messages::IGNORED, removals::service::Removals, reports, rooms::service::Rooms},
-    delivery::{announcements::service::Announcements, live::tallies::TallyPublisher, webhooks::service::Webhooks},
+    delivery::{
+        announcements::service::Announcements, live::tallies::TallyPublisher,
+        notifications::places_lost::LeagueNotifications, webhooks::service::Webhooks,
+    },
     game::{leagues::work::LeagueWork, scores::rounds::Rounds},
     identity::{account_deletion, accounts::restrictions, sessions},
 };
@@ -391,13 +394,16 @@ fn webhooks(app: &App, closing: &CancellationToken) {
     ));
 }
 
-/// Reminds fans of matches that start soon.
+/// Reminds fans of matches that start soon, and notifies members of leagues after a round.
 fn reminders(app: &App, closing: &CancellationToken) {
     let notifications = &app.notifications;
     consume(app, notifications.work(), notifications, |notifications, batch| async move {
         notifications.perform(batch).await
     });
     app.shutdown.spawn(plan_reminders(app.clone(), closing.clone()));
+    let leagues = &app.league_notifications;
+    consume(app, LeagueNotifications::rounds(), leagues, |leagues, fact| async move { leagues.plan(fact).await });
+    consume(app, LeagueNotifications::pages(), leagues, |leagues, page| async move { leagues.perform(page).await });
 }
 
 /// Plans reminders while this process holds the lease.

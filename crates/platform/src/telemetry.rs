@@ -314,6 +314,10 @@ fn describe(recorder: metrics_exporter_prometheus::PrometheusRecorder) {
     );
     metrics::describe_counter!("matchday_webhooks_total", "Webhook delivery attempts, by outcome");
     metrics::describe_counter!("matchday_reminders_total", "Reminders sent, by notifier and outcome");
+    metrics::describe_counter!(
+        "matchday_league_notifications_total",
+        "Notifications of places lost in a league, by notifier and outcome"
+    );
     metrics::describe_gauge!("matchday_stream_listeners", "Connected listeners of the live stream");
     metrics::describe_counter!("matchday_stream_dropped_total", "Listeners disconnected because they fell behind");
     metrics::describe_counter!("matchday_pages_built_total", "Cached pages built from the database");

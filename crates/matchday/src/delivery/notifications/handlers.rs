@@ -30,6 +30,8 @@ struct NotificationsItem {
     /// Whether the caller is reminded, one hour before the start, of matches of their teams that they have not
     /// predicted.
     reminders: bool,
+    /// Whether the caller is notified after a round of a tournament if they lost places in a league.
+    league_ranks: bool,
     /// Hours in which no notification is sent; null if there are none.
     #[schema(required)]
     quiet_hours: Option<QuietItem>,
@@ -88,6 +90,7 @@ impl NotificationsAnswer {
     fn new(settings: &Preferences, vapid_public_key: Option<String>) -> Self {
         let data = NotificationsItem {
             reminders: settings.reminders,
+            league_ranks: settings.league_ranks,
             quiet_hours: settings.quiet_hours.as_ref().map(QuietItem::from),
             push: settings.subscriptions.iter().map(PushItem::from).collect(),
             vapid_public_key,
@@ -100,16 +103,18 @@ impl NotificationsAnswer {
 pub(super) struct NotificationsChange {
     /// Whether to send reminders. Unchanged if omitted or null.
     reminders: Option<bool>,
+    /// Whether to notify of places lost in a league. Unchanged if omitted or null.
+    league_ranks: Option<bool>,
     /// New quiet hours. Unchanged if omitted; null removes them.
     #[schema(value_type = Option<QuietItem>)]
     quiet_hours: Change<QuietHours>,
 }
 
-from_body!(NotificationsChange { reminders, quiet_hours });
+from_body!(NotificationsChange { reminders, league_ranks, quiet_hours });
 
 impl From<NotificationsChange> for SettingsChange {
-    fn from(NotificationsChange { reminders, quiet_hours }: NotificationsChange) -> Self {
-        Self { reminders, quiet_hours }
+    fn from(NotificationsChange { reminders, league_ranks, quiet_hours }: NotificationsChange) -> Self {
+        Self { reminders, league_ranks, quiet_hours }
     }
 }
 

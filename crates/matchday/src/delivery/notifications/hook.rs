@@ -1,4 +1,4 @@
-//! The push hook: posts the reminder and the ids of the users to a URL that the operator configured, signed like a
+//! The push hook: posts the notification and the ids of the users to a URL that the operator configured, signed like a
 //! webhook. The app then notifies the users through its own channels.
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use time::OffsetDateTime;
 use url::Url;
 use web::ids::UserId;
 
-use super::notifier::{Notified, Notifier, Outcome, Recipient, Reminder};
+use super::notifier::{Notice, Notified, Notifier, Outcome, Place, Recipient};
 
 pub(super) struct Hook {
     pub(super) url: Url,
@@ -37,15 +37,27 @@ struct Body<'a> {
 #[derive(Serialize)]
 struct Data<'a> {
     #[serde(flatten)]
-    reminder: &'a Reminder,
+    notice: &'a Notice,
     user_ids: Vec<UserId>,
+    /// Users with their places, in a notification about a league.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    users: Vec<PlacedUser>,
+}
+
+#[derive(Serialize)]
+struct PlacedUser {
+    user_id: UserId,
+    #[serde(flatten)]
+    place: Place,
 }
 
 impl Hook {
-    async fn send(&self, reminder: &Reminder, to: &[Recipient]) -> Outcome {
+    async fn send(&self, notice: &Notice, to: &[Recipient]) -> Outcome {
         let now = self.clock.now();
         let user_ids = to.iter().map(|recipient| recipient.user).collect();
-        let body = Body { kind: "reminder.due", timestamp: now, data: Data { reminder, user_ids } };
+        let placed = |one: &Recipient| Some(PlacedUser { user_id: one.user, place: one.place? });
+        let data = Data { notice, user_ids, users: to.iter().filter_map(placed).collect() };
+        let body = Body { kind: notice.kind(), timestamp: now, data };
         let Ok(body) = serde_json::to_string(&body) else { return Outcome::Refused };
         // Each request is sent once, so each one gets a new id.
         let id = format!("msg_{}", random::uuid_v7(&*self.random, &*self.clock));
@@ -53,7 +65,7 @@ impl Hook {
         match self.http_client.post(&self.url, headers, body).await {
             Ok(response) if response.status.is_success() => Outcome::Taken,
             Ok(response) => {
-                tracing::warn!(status = response.status.as_u16(), "push hook refused a reminder");
+                tracing::warn!(status = response.status.as_u16(), "push hook refused a notification");
                 let status = response.status;
                 let is_temporary = status.is_server_error() || status.as_u16() == 429 || status.as_u16() == 408;
                 if is_temporary { Outcome::Later } else { Outcome::Refused }
@@ -80,9 +92,9 @@ impl Notifier for Hook {
         true
     }
 
-    fn notify<'a>(&'a self, reminder: &'a Reminder, to: &'a [Recipient]) -> BoxFuture<'a, Notified> {
+    fn notify<'a>(&'a self, notice: &'a Notice, to: &'a [Recipient]) -> BoxFuture<'a, Notified> {
         async move {
-            let outcome = if to.is_empty() { Outcome::NotReached } else { self.send(reminder, to).await };
+            let outcome = if to.is_empty() { Outcome::NotReached } else { self.send(notice, to).await };
             Notified { outcomes: vec![outcome; to.len()], gone: Vec::new() }
         }
         .boxed()

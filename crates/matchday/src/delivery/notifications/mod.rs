@@ -1,9 +1,11 @@
 //! Reminders: one hour before a match of their team, fans who have not predicted it are notified in their browsers or
-//! through the app's own push hook. A fan gets at most one reminder for each match, and none in their quiet hours.
+//! through the app's own push hook. A fan gets at most one reminder for each match, and none in their quiet hours. After a
+//! round, members of leagues who lost places by it are notified in the same way.
 
 mod handlers;
 mod hook;
 pub mod notifier;
+pub mod places_lost;
 pub mod push;
 pub mod rules;
 pub mod service;

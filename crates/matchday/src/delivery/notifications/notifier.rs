@@ -3,7 +3,7 @@
 use futures_util::future::BoxFuture;
 use serde::Serialize;
 use time::OffsetDateTime;
-use web::ids::{MatchId, TournamentId, UserId};
+use web::ids::{LeagueId, MatchId, TournamentId, UserId};
 
 use super::service::Subscription;
 use crate::catalogue::matches::facts::TeamName;
@@ -19,10 +19,71 @@ pub struct Reminder {
     pub away_team: TeamName,
 }
 
+/// A league in which members lost places.
+#[derive(Clone, Debug, Serialize)]
+pub struct PlacesLost {
+    pub league_id: LeagueId,
+    /// Name of the league.
+    pub league: String,
+    pub tournament_id: TournamentId,
+    /// Round that is complete.
+    pub round: i16,
+}
+
+/// Subject of a notification.
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+pub enum Notice {
+    Reminder(Reminder),
+    PlacesLost {
+        #[serde(flatten)]
+        lost: PlacesLost,
+        /// Time after which a browser that was offline is not notified.
+        #[serde(skip)]
+        expires_at: OffsetDateTime,
+    },
+}
+
+impl Notice {
+    /// Value of `type` in messages.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Reminder(_) => "reminder.due",
+            Self::PlacesLost { .. } => "league.passed",
+        }
+    }
+
+    /// A browser that was offline gets only the latest notification with the same topic.
+    pub fn topic(&self) -> String {
+        match self {
+            Self::Reminder(reminder) => format!("reminder-{}", reminder.event_id),
+            Self::PlacesLost { lost, .. } => format!("league-{}", lost.league_id),
+        }
+    }
+
+    /// Time after which the notification is of no use.
+    pub fn expires_at(&self) -> OffsetDateTime {
+        match self {
+            Self::Reminder(reminder) => reminder.start_time,
+            Self::PlacesLost { expires_at, .. } => *expires_at,
+        }
+    }
+}
+
+/// Place of a user who lost places.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Place {
+    pub rank: i64,
+    pub previous_rank: i64,
+    pub points: i32,
+}
+
 /// A user to notify.
 #[derive(Clone, Debug)]
 pub struct Recipient {
     pub user: UserId,
+    /// Place in the league, for [`Notice::PlacesLost`].
+    pub place: Option<Place>,
     /// Push subscriptions of the user's browsers.
     pub subscriptions: Vec<Subscription>,
 }
@@ -64,7 +125,7 @@ pub struct Notified {
     pub gone: Vec<Subscription>,
 }
 
-/// A channel that delivers reminders: web push or the app's push hook.
+/// A channel that delivers notifications: web push or the app's push hook.
 pub trait Notifier: Send + Sync {
     /// Name in logs and metrics.
     fn name(&self) -> &'static str;
@@ -73,5 +134,5 @@ pub trait Notifier: Send + Sync {
     fn reaches(&self, recipient: &Recipient) -> bool;
 
     /// Notifies each recipient once. A notification that may have been delivered is not sent again.
-    fn notify<'a>(&'a self, reminder: &'a Reminder, to: &'a [Recipient]) -> BoxFuture<'a, Notified>;
+    fn notify<'a>(&'a self, notice: &'a Notice, to: &'a [Recipient]) -> BoxFuture<'a, Notified>;
 }

@@ -18,13 +18,14 @@ use platform::{
     outbound_http::{Answer, OutboundHttp, PostError},
     random::{self, Random},
 };
+use serde::Serialize;
 use serde_json::json;
 use sha2::Sha256;
 use time::{Duration, OffsetDateTime};
 use url::Url;
 
 use super::{
-    notifier::{Notified, Notifier, Outcome, Recipient, Reminder},
+    notifier::{Notice, Notified, Notifier, Outcome, Place, Recipient},
     rules::{PushKeys, PushServices},
     service::Subscription,
 };
@@ -134,7 +135,7 @@ pub(super) struct Push {
 }
 
 impl Push {
-    async fn send(&self, reminder: &Reminder, message: &[u8], to: &Subscription) -> Sent {
+    async fn send(&self, notice: &Notice, message: &[u8], to: &Subscription) -> Sent {
         // The browser may have subscribed before the operator restricted the push services.
         if !self.services.include(&to.endpoint) {
             return Sent::Was(Outcome::Refused);
@@ -150,9 +151,9 @@ impl Push {
             ("content-encoding", "aes128gcm".to_owned()),
             ("content-type", "application/octet-stream".to_owned()),
             // A browser that stays offline until the match starts must not get the reminder later.
-            ("ttl", (reminder.start_time - now).whole_seconds().max(0).to_string()),
+            ("ttl", (notice.expires_at() - now).whole_seconds().max(0).to_string()),
             ("urgency", "normal".to_owned()),
-            ("topic", format!("reminder-{}", reminder.event_id)),
+            ("topic", notice.topic()),
         ];
         let headers = headers
             .into_iter()
@@ -165,6 +166,18 @@ impl Push {
 enum Sent {
     Was(Outcome),
     Gone,
+}
+
+/// Renders the payload for one user.
+fn message(notice: &Notice, recipient: &Recipient) -> String {
+    #[derive(Serialize)]
+    struct Data<'a> {
+        #[serde(flatten)]
+        notice: &'a Notice,
+        #[serde(flatten)]
+        place: Option<Place>,
+    }
+    json!({"type": notice.kind(), "data": Data { notice, place: recipient.place }}).to_string()
 }
 
 fn judge(answer: Result<Answer, PostError>) -> Sent {
@@ -191,13 +204,13 @@ impl Notifier for Push {
         !recipient.subscriptions.is_empty()
     }
 
-    fn notify<'a>(&'a self, reminder: &'a Reminder, to: &'a [Recipient]) -> BoxFuture<'a, Notified> {
+    fn notify<'a>(&'a self, notice: &'a Notice, to: &'a [Recipient]) -> BoxFuture<'a, Notified> {
         async move {
-            let message = json!({"type": "reminder.due", "data": reminder}).to_string();
-            let (message, mut sending) = (message.as_bytes(), Vec::new());
-            for (at, recipient) in to.iter().enumerate() {
+            let messages: Vec<String> = to.iter().map(|recipient| message(notice, recipient)).collect();
+            let mut sending = Vec::new();
+            for (at, (recipient, message)) in to.iter().zip(&messages).enumerate() {
                 for browser in &recipient.subscriptions {
-                    sending.push(async move { (at, browser, self.send(reminder, message, browser).await) });
+                    sending.push(async move { (at, browser, self.send(notice, message.as_bytes(), browser).await) });
                 }
             }
             let mut sent = stream::iter(sending).buffer_unordered(self.at_once);

@@ -55,6 +55,8 @@ pub(super) struct Inner {
 pub struct Preferences {
     /// Whether the user wants match reminders.
     pub reminders: bool,
+    /// Whether the user wants to know of places that they lost in a league.
+    pub league_ranks: bool,
     pub quiet_hours: Option<QuietHours>,
     /// Browsers to notify, oldest first.
     pub subscriptions: Vec<Subscription>,
@@ -87,6 +89,8 @@ impl fmt::Debug for Subscription {
 pub struct SettingsChange {
     /// `None` keeps the current value.
     pub reminders: Option<bool>,
+    /// `None` keeps the current value.
+    pub league_ranks: Option<bool>,
     pub quiet_hours: Change<QuietHours>,
 }
 
@@ -143,7 +147,8 @@ impl Notifications {
         let row = store::settings(db, user).await?;
         let quiet_hours = row.as_ref().and_then(|row| quiet(row.quiet_from, row.quiet_until, row.time_zone.as_deref()));
         let subscriptions = store::subscriptions(db, &[user.0]).await?.into_iter().filter_map(subscription).collect();
-        Ok(Preferences { reminders: row.is_none_or(|row| row.reminders), quiet_hours, subscriptions })
+        let (reminders, league_ranks) = row.map_or((true, true), |row| (row.reminders, row.league_ranks));
+        Ok(Preferences { reminders, league_ranks, quiet_hours, subscriptions })
     }
 
     /// Applies a change of preferences.
@@ -155,7 +160,8 @@ impl Notifications {
             before.as_ref().and_then(|row| quiet(row.quiet_from, row.quiet_until, row.time_zone.as_deref()));
         let after = change.quiet_hours.apply(quiet_before);
         let row = SettingsRow {
-            reminders: change.reminders.unwrap_or_else(|| before.is_none_or(|row| row.reminders)),
+            reminders: change.reminders.unwrap_or_else(|| before.as_ref().is_none_or(|row| row.reminders)),
+            league_ranks: change.league_ranks.unwrap_or_else(|| before.as_ref().is_none_or(|row| row.league_ranks)),
             quiet_from: after.as_ref().map(|hours| hours.from.minutes()),
             quiet_until: after.as_ref().map(|hours| hours.until.minutes()),
             time_zone: after.as_ref().map(|hours| hours.time_zone().to_owned()),
@@ -188,11 +194,12 @@ impl Notifications {
         store::delete_subscription(&self.inner.db, user, id).await
     }
 
-    /// Deletes records of old reminders. Returns how many.
+    /// Deletes records of old notifications. Returns how many.
     pub async fn sweep(&self) -> sqlx::Result<u64> {
         let (db, before) = (&self.inner.db, self.inner.clock.now() - REMEMBERED);
         let plans = store::sweep_plans(db, before).await?;
-        Ok(plans + database::sweep(|most| store::sweep(db, before, most)).await?)
+        let leagues = database::sweep(|most| store::sweep_league_ranks(db, before, most)).await?;
+        Ok(plans + leagues + database::sweep(|most| store::sweep(db, before, most)).await?)
     }
 }
 

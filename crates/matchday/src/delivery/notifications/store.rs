@@ -2,13 +2,14 @@
 
 use sqlx::{PgConnection, PgExecutor};
 use time::OffsetDateTime;
-use web::ids::{MatchId, SubscriptionId, TeamId, TournamentId, UserId};
+use web::ids::{LeagueId, MatchId, SubscriptionId, TeamId, TournamentId, UserId};
 
 use super::rules::PushKeys;
 
 /// Database row of a user's preferences.
 pub(super) struct SettingsRow {
     pub(super) reminders: bool,
+    pub(super) league_ranks: bool,
     pub(super) quiet_from: Option<i16>,
     pub(super) quiet_until: Option<i16>,
     pub(super) time_zone: Option<String>,
@@ -17,7 +18,7 @@ pub(super) struct SettingsRow {
 pub(super) async fn settings(executor: impl PgExecutor<'_>, user: UserId) -> sqlx::Result<Option<SettingsRow>> {
     sqlx::query_as!(
         SettingsRow,
-        "select reminders, quiet_from, quiet_until, time_zone from notification_settings where user_id = $1",
+        "select reminders, league_ranks, quiet_from, quiet_until, time_zone from notification_settings where user_id = $1",
         user.0,
     )
     .fetch_optional(executor)
@@ -30,13 +31,14 @@ pub(super) async fn save_settings(
     settings: &SettingsRow,
 ) -> sqlx::Result<()> {
     sqlx::query!(
-        "insert into notification_settings (user_id, reminders, quiet_from, quiet_until, time_zone)
-         values ($1, $2, $3, $4, $5)
+        "insert into notification_settings (user_id, reminders, league_ranks, quiet_from, quiet_until, time_zone)
+         values ($1, $2, $3, $4, $5, $6)
          on conflict (user_id) do update
-           set reminders = excluded.reminders, quiet_from = excluded.quiet_from, quiet_until = excluded.quiet_until,
-               time_zone = excluded.time_zone",
+           set reminders = excluded.reminders, league_ranks = excluded.league_ranks, quiet_from = excluded.quiet_from,
+               quiet_until = excluded.quiet_until, time_zone = excluded.time_zone",
         user.0,
         settings.reminders,
+        settings.league_ranks,
         settings.quiet_from,
         settings.quiet_until,
         settings.time_zone,
@@ -340,6 +342,85 @@ pub(super) async fn unclaim(executor: impl PgExecutor<'_>, event: MatchId, users
         .execute(executor)
         .await?;
     Ok(())
+}
+
+/// Returns those of these users who are not banned and want to know of places that they lost in a league.
+pub(super) async fn wanting_league_ranks(
+    executor: impl PgExecutor<'_>,
+    users: &[i64],
+    now: OffsetDateTime,
+) -> sqlx::Result<Vec<Fan>> {
+    sqlx::query_as!(
+        Fan,
+        r#"select u.user_id as "user_id: UserId", s.quiet_from as "quiet_from?", s.quiet_until as "quiet_until?",
+                  s.time_zone as "time_zone?"
+           from users u
+           left join notification_settings s on s.user_id = u.user_id
+           where u.user_id = any($1) and (u.banned_at is null or u.banned_until <= $2) and coalesce(s.league_ranks, true)"#,
+        users,
+        now,
+    )
+    .fetch_all(executor)
+    .await
+}
+
+/// Claims notifications of lost places, for pairs of users and leagues. Returns the pairs that had none for this round.
+pub(super) async fn claim_league_ranks(
+    executor: impl PgExecutor<'_>,
+    users: &[i64],
+    leagues: &[i64],
+    round: i16,
+    now: OffsetDateTime,
+) -> sqlx::Result<Vec<(UserId, LeagueId)>> {
+    let rows = sqlx::query!(
+        r#"insert into league_notifications (user_id, league_id, round, claimed_at)
+           select w.user_id, w.league_id, $3, $4 from unnest($1::bigint[], $2::bigint[]) as w (user_id, league_id)
+           order by w.user_id, w.league_id
+           on conflict (user_id, league_id, round) do nothing
+           returning user_id as "user_id: UserId", league_id as "league_id: LeagueId""#,
+        users,
+        leagues,
+        round,
+        now,
+    )
+    .fetch_all(executor)
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.user_id, row.league_id)).collect())
+}
+
+pub(super) async fn unclaim_league_ranks(
+    executor: impl PgExecutor<'_>,
+    users: &[i64],
+    league: LeagueId,
+    round: i16,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "delete from league_notifications where user_id = any($1) and league_id = $2 and round = $3",
+        users,
+        league.0,
+        round,
+    )
+    .execute(executor)
+    .await?;
+    Ok(())
+}
+
+/// Deletes a limited number of old claims of league notifications. Returns how many.
+pub(super) async fn sweep_league_ranks(
+    executor: impl PgExecutor<'_>,
+    before: OffsetDateTime,
+    most: i64,
+) -> sqlx::Result<u64> {
+    let swept = sqlx::query!(
+        "delete from league_notifications where claimed_at < $1 and (user_id, league_id, round) in
+           (select user_id, league_id, round from league_notifications where claimed_at < $1
+            order by claimed_at limit $2)",
+        before,
+        most,
+    )
+    .execute(executor)
+    .await?;
+    Ok(swept.rows_affected())
 }
 
 /// Deletes a limited number of old claims. Returns how many.

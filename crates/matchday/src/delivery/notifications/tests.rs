@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use time::Duration;
 use web::ids::UserId;
 
-use super::{push, work::BATCH};
+use super::{places_lost::PAGE, push, work::BATCH};
 use crate::{
     identity::{accounts::restrictions::Restriction, operators::Operator},
     testing::{Receiver, Reply, SeededRandom, TestApp, TestFixtures, TestUser},
@@ -162,7 +162,7 @@ async fn settings_change_only_named_fields() {
         let get = async || user.get(SETTINGS).await.expect(200)["data"].clone();
         assert_eq!(
             get().await,
-            json!({"reminders": true, "quiet_hours": null, "push": [], "vapid_public_key": PUBLIC}),
+            json!({"reminders": true, "league_ranks": true, "quiet_hours": null, "push": [], "vapid_public_key": PUBLIC}),
             "the defaults"
         );
         let put = async |body: Value| user.send(Method::PUT, SETTINGS, Some(body.to_string())).await;
@@ -174,6 +174,8 @@ async fn settings_change_only_named_fields() {
         assert_eq!((get().await["reminders"].clone(), get().await["quiet_hours"].clone()), (json!(false), night));
         put(json!({"reminders": null, "colour": "blue"})).await.expect(200);
         assert_eq!(get().await["reminders"], false);
+        put(json!({"league_ranks": false})).await.expect(200);
+        assert_eq!((get().await["league_ranks"].clone(), get().await["reminders"].clone()), (json!(false), json!(false)));
         put(json!({"quiet_hours": null})).await.expect(200);
         assert_eq!((get().await["reminders"].clone(), get().await["quiet_hours"].clone()), (json!(false), Value::Null));
         for quiet in [
@@ -550,6 +552,83 @@ async fn nothing_is_planned_without_channels() {
         assert!(batches(app).await.is_empty());
         let unknown = UserId(99);
         assert!(app.app.notifications.settings(unknown).await.expect("read").reminders);
+    })
+    .await;
+}
+
+/// Performs the pages of a complete round. Returns whether any must be retried.
+async fn complete_round(app: &TestApp, tournament: i64, round: i16) -> bool {
+    let fact = json!({"event_id": 1, "tournament_id": tournament, "tournament": "Cup", "round": round, "winners": [],
+                      "points": null});
+    let (subject, payload) = ("fact.round.completed".to_owned(), fact.to_string().into());
+    let leagues = &app.app.league_notifications;
+    leagues.plan(Delivery { subject, id: Some("r".to_owned()), payload, attempt: 1 }).await.expect("planned");
+    let work = app.app.streams.replay(Stream::Work).await.expect("read");
+    let mut again = false;
+    for (subject, payload) in work.into_iter().filter(|(subject, _)| subject == PAGE) {
+        match leagues.perform(Delivery { subject, id: None, payload, attempt: 1 }).await {
+            Ok(()) => {}
+            Err(Failure::Retry { .. }) => again = true,
+            Err(Failure::GiveUp(error)) => panic!("{error:#}"),
+        }
+    }
+    again
+}
+
+#[tokio::test]
+async fn member_who_lost_places_is_notified_once() {
+    let status = Arc::new(AtomicU16::new(503));
+    let now = Arc::clone(&status);
+    let hook = Receiver::start(move |_, _| Reply::status(now.load(Ordering::SeqCst))).await;
+    with_hook(&hook, async |app| {
+        // These matches have not started by the clock of the database.
+        let (fixtures, far) = (app.fixtures(), Duration::days(365 * 75));
+        let entry = |key: &str, round: i16| fixtures.a_match(key).starting_in(far).with(json!({"round": round}));
+        let events = [entry("m", 1).put().await, entry("n", 2).put().await];
+        let tournament: i64 = sqlx::query_scalar("select tournament_id from events where id = $1")
+            .bind(events[0])
+            .fetch_one(&app.app.core.db)
+            .await
+            .expect("a tournament");
+        let mut users = Vec::new();
+        // Two users lead after the first round, and are behind the others after the second.
+        for scores in [&[(1, 0)][..], &[(1, 0)], &[(2, 1), (1, 0)], &[(3, 0), (1, 0)]] {
+            let user = app.user().await;
+            for (&event, (home, away)) in events.iter().zip(scores) {
+                let body = json!({"event_id": event, "prediction": "home",
+                                  "score_prediction": {"home": home, "away": away}});
+                user.post("/api/auth/predictions", body).await.expect(201);
+            }
+            users.push(user);
+        }
+        let body = json!({"name": "Friends", "tournament_ids": [tournament]});
+        let league = users[0].post("/api/auth/leagues", body).await.expect(201)["data"].take();
+        for user in &users[1..] {
+            user.post("/api/auth/leagues/join", json!({"code": league["code"]})).await.expect(200);
+        }
+        users[1].send(Method::PUT, SETTINGS, Some(json!({"league_ranks": false}).to_string())).await.expect(200);
+        entry("m", 1).at("finished", 1, 0).put().await;
+        app.settle().await;
+        assert!(!complete_round(app, tournament, 1).await);
+        assert!(hook.seen().is_empty(), "the first round shows no movement");
+        entry("n", 2).at("finished", 1, 0).put().await;
+        app.settle().await;
+        assert!(complete_round(app, tournament, 2).await, "the hook is down");
+        status.store(204, Ordering::SeqCst);
+        for _ in 0..2 {
+            assert!(!complete_round(app, tournament, 2).await);
+        }
+        let bodies: Vec<Value> =
+            hook.seen().iter().map(|seen| serde_json::from_slice(&seen.body).expect("JSON")).collect();
+        assert_eq!(bodies.len(), 2, "once in vain, and once: {bodies:?}");
+        assert_eq!(bodies[1]["type"], "league.passed");
+        assert_eq!(
+            bodies[1]["data"],
+            json!({"league_id": league["id"], "league": "Friends", "tournament_id": tournament, "round": 2,
+                   "user_ids": [users[0].id],
+                   "users": [{"user_id": users[0].id, "rank": 3, "previous_rank": 1, "points": 40}]})
+        );
+        app.published().await;
     })
     .await;
 }

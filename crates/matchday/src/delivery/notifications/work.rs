@@ -14,7 +14,7 @@ use time::OffsetDateTime;
 use web::ids::{MatchId, UserId};
 
 use super::{
-    notifier::{Outcome, Recipient, Reminder},
+    notifier::{Notice, Outcome, Recipient, Reminder},
     service::{Notifications, quiet, subscription},
     store::{self, Due, Fan},
 };
@@ -120,40 +120,50 @@ impl Notifications {
         let inner = &*self.inner;
         // The match was postponed, moved or called off since, or has started. A moved match has a new plan.
         let Some(found) = store::scheduled(&inner.db, batch.event_id, batch.start_time).await? else { return Ok(0) };
-        let reminder = Reminder {
+        let notice = Notice::Reminder(Reminder {
             event_id: batch.event_id,
             tournament_id: found.tournament_id,
             start_time: batch.start_time,
             home_team: TeamName { id: found.home_team, name: found.home_name },
             away_team: TeamName { id: found.away_team, name: found.away_name },
-        };
+        });
         let teams = (found.home_team, found.away_team);
         let (mut after, mut later) = (batch.after, 0);
         while inner.clock.now() < batch.start_time {
             let (range, now) = ((after, batch.until), inner.clock.now());
             let fans = store::fans(&inner.db, batch.event_id, teams, range, CLAIMED_AT_ONCE, now).await?;
             let Some(last) = fans.last().map(|fan| fan.user_id) else { break };
-            later += self.notify(&reminder, &fans).await?;
+            later += self.notify(batch, &notice, &fans).await?;
             after = last;
         }
         Ok(later)
     }
 
     /// Claims and notifies some fans. Returns the number of fans to retry.
-    async fn notify(&self, reminder: &Reminder, fans: &[Fan]) -> Result<usize, ReminderError> {
+    async fn notify(&self, batch: &Batch, notice: &Notice, fans: &[Fan]) -> Result<usize, ReminderError> {
         let inner = &*self.inner;
         let now = inner.clock.now();
-        let recipients = self.recipients(fans, now).await?;
+        let mut recipients = self.recipients(fans, now).await?;
         let users: Vec<i64> = recipients.iter().map(|recipient| recipient.user.0).collect();
-        let claimed = store::claim(&inner.db, reminder.event_id, reminder.start_time, &users, now).await?;
-        let mut waiting: Vec<Recipient> =
-            recipients.into_iter().filter(|recipient| claimed.contains(&recipient.user)).collect();
+        let claimed = store::claim(&inner.db, batch.event_id, batch.start_time, &users, now).await?;
+        recipients.retain(|recipient| claimed.contains(&recipient.user));
+        let later = self.deliver(notice, recipients).await?;
+        if !later.is_empty() {
+            store::unclaim(&inner.db, batch.event_id, &later).await?;
+        }
+        Ok(later.len())
+    }
+
+    /// Notifies users whose notification was claimed. Returns those to whom it was certainly not delivered, but may be
+    /// later.
+    pub(super) async fn deliver(&self, notice: &Notice, mut waiting: Vec<Recipient>) -> sqlx::Result<Vec<i64>> {
+        let inner = &*self.inner;
         let mut outcomes: HashMap<UserId, Outcome> = HashMap::new();
         for notifier in &inner.notifiers {
             let to: Vec<Recipient> = waiting.iter().filter(|one| notifier.reaches(one)).cloned().collect();
-            let notified = notifier.notify(reminder, &to).await;
+            let notified = notifier.notify(notice, &to).await;
             for (recipient, outcome) in to.iter().zip(&notified.outcomes) {
-                count(notifier.name(), *outcome);
+                count(notice, notifier.name(), *outcome);
                 let best = outcomes.entry(recipient.user).or_insert(*outcome);
                 *best = (*best).max(*outcome);
                 // Skip the remaining channels for this fan: the retry uses all channels.
@@ -166,16 +176,11 @@ impl Notifications {
                 store::delete_gone(&inner.db, gone.user, gone.id, &gone.keys).await?;
             }
         }
-        let later: Vec<i64> =
-            outcomes.iter().filter(|(_, outcome)| **outcome == Outcome::Later).map(|(user, _)| user.0).collect();
-        if !later.is_empty() {
-            store::unclaim(&inner.db, reminder.event_id, &later).await?;
-        }
-        Ok(later.len())
+        Ok(outcomes.iter().filter(|(_, outcome)| **outcome == Outcome::Later).map(|(user, _)| user.0).collect())
     }
 
     /// Returns the fans who are outside their quiet hours and reached by at least one channel.
-    async fn recipients(&self, fans: &[Fan], now: OffsetDateTime) -> sqlx::Result<Vec<Recipient>> {
+    pub(super) async fn recipients(&self, fans: &[Fan], now: OffsetDateTime) -> sqlx::Result<Vec<Recipient>> {
         let awake = fans.iter().filter(|fan| {
             let hours = quiet(fan.quiet_from, fan.quiet_until, fan.time_zone.as_deref());
             !hours.is_some_and(|hours| hours.hold(now))
@@ -188,13 +193,22 @@ impl Notifications {
         }
         let recipients = users.into_iter().map(|user| {
             let subscriptions = browsers.remove(&user).unwrap_or_default();
-            Recipient { user, subscriptions }
+            Recipient { user, place: None, subscriptions }
         });
         let reached = |recipient: &Recipient| self.inner.notifiers.iter().any(|way| way.reaches(recipient));
         Ok(recipients.filter(reached).collect())
     }
 }
 
-fn count(notifier: &'static str, outcome: Outcome) {
-    metrics::counter!("matchday_reminders_total", "notifier" => notifier, "outcome" => outcome.label()).increment(1);
+fn count(notice: &Notice, notifier: &'static str, outcome: Outcome) {
+    let outcome = outcome.label();
+    match notice {
+        Notice::Reminder(_) => {
+            metrics::counter!("matchday_reminders_total", "notifier" => notifier, "outcome" => outcome).increment(1);
+        }
+        Notice::PlacesLost { .. } => {
+            metrics::counter!("matchday_league_notifications_total", "notifier" => notifier, "outcome" => outcome)
+                .increment(1);
+        }
+    }
 }

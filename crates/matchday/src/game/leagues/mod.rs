@@ -7,6 +7,7 @@ mod handlers;
 mod large;
 #[cfg(test)]
 mod model_tests;
+pub mod places_lost;
 pub mod ranks;
 mod rules;
 pub mod service;

@@ -71,7 +71,7 @@ impl Leagues {
         if !wanted.only_large {
             let tables = inner.tables.of_many(&small).await?;
             for league in &small {
-                let rows = tables.get(&league.id).map(Vec::as_slice).unwrap_or_default();
+                let rows = tables.get(&league.id).map(|(_, rows)| rows.as_slice()).unwrap_or_default();
                 let of_league = members.get(&league.id).map(Vec::as_slice).unwrap_or_default();
                 found.ranks.extend(small_ranks(league, rows, of_league));
             }

@@ -493,6 +493,44 @@ pub(super) async fn leagues(executor: impl PgExecutor<'_>, ids: &[i64]) -> sqlx:
     rows.into_iter().map(|row| Ok(StoredLeague::try_from(row)?.league)).collect()
 }
 
+/// Returns the last of the next leagues that count a tournament, in the order of their ids.
+pub(super) async fn page_of_tournament(
+    executor: impl PgExecutor<'_>,
+    tournament: TournamentId,
+    after: LeagueId,
+    limit: i64,
+) -> sqlx::Result<Option<LeagueId>> {
+    let last = sqlx::query_scalar!(
+        "select max(id) from
+           (select id from leagues where id > $1 and tournament_ids && array[$2::bigint] order by id limit $3) page",
+        after.0,
+        tournament.0,
+        limit,
+    )
+    .fetch_one(executor)
+    .await?;
+    Ok(last.map(LeagueId))
+}
+
+/// Returns the leagues with ids in `after..=until` (excluding `after`) that count a tournament.
+pub(super) async fn of_tournament(
+    executor: impl PgExecutor<'_>,
+    tournament: TournamentId,
+    after: LeagueId,
+    until: LeagueId,
+) -> sqlx::Result<Vec<League>> {
+    let rows = leagues!(
+        "where l.id > $2 and l.id <= $4 and l.tournament_ids && array[$3::bigint] order by l.id",
+        0_i64,
+        after.0,
+        tournament.0,
+        until.0,
+    )
+    .fetch_all(executor)
+    .await?;
+    rows.into_iter().map(|row| Ok(StoredLeague::try_from(row)?.league)).collect()
+}
+
 /// Returns the tournaments of these matches.
 pub(super) async fn tournaments_of(executor: impl PgExecutor<'_>, matches: &[i64]) -> sqlx::Result<Vec<i64>> {
     sqlx::query_scalar!("select distinct tournament_id from events where id = any($1)", matches)

@@ -32,6 +32,9 @@ const LOCKS: i64 = 64;
 pub(super) const LEAGUES_AT_ONCE: usize = 500;
 const MEMBERS_AT_ONCE: i32 = 20_000;
 
+/// Tables of many leagues, each with its latest round.
+pub(super) type ManyTables = HashMap<LeagueId, (Option<i16>, Vec<TableRow>)>;
+
 /// Requested page of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct TablePage {
@@ -139,8 +142,9 @@ impl Tables {
         self.large.ranks(league, members).await
     }
 
-    /// Computes the tables of many small leagues. Leagues that count the same matches share their queries.
-    pub(super) async fn of_many(&self, leagues: &[League]) -> sqlx::Result<HashMap<LeagueId, Vec<TableRow>>> {
+    /// Computes the tables of many small leagues, each with its latest round with a result, if it shows movement. Leagues
+    /// that count the same matches share their queries.
+    pub(super) async fn of_many(&self, leagues: &[League]) -> sqlx::Result<ManyTables> {
         let mut tables = HashMap::new();
         for some in batches(leagues) {
             let ids: Vec<i64> = some.iter().map(|league| league.id.0).collect();
@@ -162,7 +166,7 @@ impl Tables {
         &self,
         group: &[&League],
         members: &HashMap<LeagueId, Vec<Member>>,
-        tables: &mut HashMap<LeagueId, Vec<TableRow>>,
+        tables: &mut ManyTables,
     ) -> sqlx::Result<()> {
         let Some(first) = group.first() else { return Ok(()) };
         let outline = sums::outline(&self.db, first, None).await?;
@@ -181,7 +185,7 @@ impl Tables {
                 let score = |(user, _): &Member| (*user, shared.get(user).copied().unwrap_or_default());
                 of_league(league).iter().map(score).collect()
             };
-            tables.insert(league.id, rules::table(&scores, outline.latest.is_some()));
+            tables.insert(league.id, (outline.latest, rules::table(&scores, outline.latest.is_some())));
         }
         Ok(())
     }

@@ -167,6 +167,7 @@ pub const TABLES: &[Table] = &[
     )
     .hiding(&["user_id", "request_key"]),
     Table::of_user("league_removals", Fate::Deleted),
+    Table::of_user("league_notifications", Fate::Deleted),
     Table::of_user("leagues", Fate::HandledElsewhere("a worker passes them on to another member, or deletes them"))
         .whose("owner_id = $1")
         .hiding(&["owner_id", "members_version", "code_digest", "code_ciphertext", "code_key", "room_id"]),
