@@ -156,8 +156,17 @@ struct Copied {
     page: Listing,
     around: Listing,
     top: Listing,
-    /// Position, rank and earlier rank of a caller whom the set lacks.
-    place: Option<(i64, i64, Option<i64>)>,
+    /// Place of a caller whom the set lacks.
+    place: Option<LatePlace>,
+}
+
+/// Place of a member whom a copy lacks.
+#[derive(Clone, Copy)]
+struct LatePlace {
+    position: i64,
+    rank: i64,
+    /// Rank before the latest round.
+    earlier: Option<i64>,
 }
 
 impl LargeTables {
@@ -195,7 +204,7 @@ impl LargeTables {
         {
             let score = self.score(league, &copied.outline, own).await?;
             copied = self.look(&name, page, Some(own), Some(score)).await?.ok_or(LeaderboardError::Rebuilding)?;
-            late = copied.place.map(|place| (own.0, score.all, place));
+            late = Some(score.all);
         }
         self.with_settled(league, copied.shown(page, own, late)?).await
     }
@@ -257,7 +266,8 @@ impl LargeTables {
         look.arg(NEIGHBOURS).arg(if page.round.is_some() { MOST_WINNERS } else { 0 });
         let (overdue, note, total, page, around, top, place, rank, earlier): Looked = self.sets.invoke(&look).await?;
         let Some((overdue, Note { outline, .. })) = read_note(overdue, &note) else { return Ok(None) };
-        let place = (place >= 0).then_some((place, rank, (earlier > 0).then_some(earlier)));
+        let earlier = (earlier > 0).then_some(earlier);
+        let place = (place >= 0).then_some(LatePlace { position: place, rank, earlier });
         Ok(Some(Copied { overdue, outline, total, page, around, top, place }))
     }
 
@@ -359,18 +369,18 @@ impl LargeTables {
 }
 
 impl Copied {
-    /// Returns the rows to show. `late` are user, score, position, rank and earlier rank of a caller whom the copy lacks.
+    /// Returns the rows to show. `late` is the score of a caller whom the copy lacks.
     fn shown(
         self,
         page: TablePage,
         own: Option<Member>,
-        late: Option<(UserId, Score, (i64, i64, Option<i64>))>,
+        late: Option<Score>,
     ) -> Result<(Shown, Outline), LeaderboardError> {
         let rows = table_rows(&self.page);
         let end = self.page.0 + i64::try_from(self.page.2.len()).unwrap_or_default();
         let next = rows.last().filter(|_| end < self.total).map(TableRow::position);
         let mut neighbours = table_rows(&self.around);
-        if let Some((user, score, (position, rank, earlier))) = late {
+        if let (Some((user, _)), Some(score), Some(LatePlace { position, rank, earlier })) = (own, late, self.place) {
             let at = usize::try_from(position - self.around.0).unwrap_or_default().min(neighbours.len());
             let row = TableRow { user, rank, score, movement: earlier.map(|earlier| earlier - rank) };
             neighbours.insert(at, row);
