@@ -1,7 +1,7 @@
 //! Ranks of listeners in their leagues.
 //!
 //! A change is found by comparison with the rank that is remembered for each listener and league. Ranks are looked up when
-//! a user connects, and after the scores of a match were applied, for the users who are connected to this process only. One
+//! a user connects, and after the scores of a match or question were applied, for the users who are connected to this process only. One
 //! task does this for the whole process, and everything that has waited meanwhile is looked up together.
 //!
 //! A table of a large league is a copy, which may be older than the scores. It is looked up again until it is not.
@@ -44,6 +44,8 @@ struct Pending {
     users: HashSet<UserId>,
     /// Matches whose scores were applied.
     events: HashSet<MatchId>,
+    /// Tournaments in which the scores of a question were applied.
+    tournaments: HashSet<TournamentId>,
 }
 
 /// Tables that were older than the scores.
@@ -91,6 +93,12 @@ impl LeagueRanks {
         self.added.notify_one();
     }
 
+    /// Notes that the scores of a question in this tournament were applied.
+    pub(super) fn add_tournament(&self, tournament: TournamentId) {
+        self.lock().tournaments.insert(tournament);
+        self.added.notify_one();
+    }
+
     fn lock(&self) -> MutexGuard<'_, Pending> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -129,11 +137,14 @@ impl LeagueRanks {
                 *old = Some(Old { tournaments, since, attempts: attempts + 1 });
             }
         }
-        if pending.events.is_empty() {
+        let events: Vec<MatchId> = pending.events.into_iter().collect();
+        let mut tournaments: Vec<TournamentId> = pending.tournaments.into_iter().collect();
+        if !events.is_empty() {
+            tournaments.extend(self.leagues.tournaments_of(&events).await?);
+        }
+        if tournaments.is_empty() {
             return Ok(());
         }
-        let events: Vec<MatchId> = pending.events.into_iter().collect();
-        let tournaments = self.leagues.tournaments_of(&events).await?;
         let wanted = Wanted { tournaments: Some(&tournaments), only_large: false };
         let Ranks { copied_at, read_at, .. } = self.read(&listeners(), wanted, report).await?;
         if copied_at.is_some_and(|copied_at| copied_at < read_at) {

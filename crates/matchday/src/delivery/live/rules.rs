@@ -30,9 +30,9 @@ use crate::{
 /// Subject of prediction tallies, published at most once a second for each match.
 pub const TALLY: &str = "fact.tally.changed";
 
-/// Subjects of the facts that listeners receive.
-pub(super) const SUBJECTS: [&str; 6] =
-    [events::CREATED, events::CHANGED, events::RESULT, TALLY, scores::UPDATED, rounds::COMPLETED];
+/// Subjects of the facts that listeners receive, or that change their ranks.
+pub(super) const SUBJECTS: [&str; 7] =
+    [events::CREATED, events::CHANGED, events::RESULT, TALLY, scores::UPDATED, scores::ANSWERED, rounds::COMPLETED];
 
 /// Longest pause before a client reconnects, in milliseconds.
 const LONGEST_RETRY: u32 = 3_000;

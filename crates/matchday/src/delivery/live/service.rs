@@ -37,7 +37,10 @@ use crate::{
     game::{
         leagues::{ranks::LeagueRank, service::Leagues},
         predictions::service::{Prediction, Predictions},
-        scores::leaderboard::Leaderboards,
+        scores::{
+            leaderboard::Leaderboards,
+            service::{ANSWERED, AnswersFact},
+        },
     },
     identity::sessions::{service::Sessions, watch::SessionWatch},
 };
@@ -220,6 +223,12 @@ impl Live {
             let position = Position { made: extent.made, sequence: message.sequence };
             if inner.head.borrow().is_some_and(|head| head.sequence >= message.sequence) {
                 continue;
+            }
+            // Answers have no event of their own, but change ranks in leagues.
+            if message.subject == ANSWERED
+                && let Ok(AnswersFact { tournament_id, .. }) = serde_json::from_slice(&message.payload)
+            {
+                inner.league_ranks.add_tournament(tournament_id);
             }
             let personal = match Fact::read(&message) {
                 Some(fact) => self.personal_of_listeners(&fact).await,

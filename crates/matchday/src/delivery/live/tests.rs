@@ -422,8 +422,8 @@ async fn new_rank_in_league_is_sent_to_its_member() {
         tokio::time::sleep(Duration::from_secs(2)).await;
         second().at("finished", 1, 0).put().await;
         for progress in app.app.scores.in_progress().await.expect("read") {
-            for chunk in app.app.scores.plan(progress.event).await.expect("planned") {
-                app.app.scores.apply(progress.event, chunk.number).await.expect("applied");
+            for chunk in app.app.scores.plan(progress.source).await.expect("planned") {
+                app.app.scores.apply(progress.source, chunk.number).await.expect("applied");
             }
         }
         assert_eq!(app.relay().await, ["fact.scores.updated"]);

@@ -3,7 +3,7 @@
 use futures_util::future::BoxFuture;
 use serde::Serialize;
 use time::OffsetDateTime;
-use web::ids::{LeagueId, MatchId, TournamentId, UserId};
+use web::ids::{LeagueId, MatchId, QuestionId, TournamentId, UserId};
 
 use super::service::Subscription;
 use crate::catalogue::matches::facts::TeamName;
@@ -17,6 +17,8 @@ pub struct Reminder {
     pub start_time: OffsetDateTime,
     pub home_team: TeamName,
     pub away_team: TeamName,
+    /// Open questions that lock before the match starts, or with it. Some users may have answered some of them.
+    pub question_ids: Vec<QuestionId>,
 }
 
 /// A league in which members lost places.

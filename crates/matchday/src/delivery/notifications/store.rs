@@ -2,7 +2,7 @@
 
 use sqlx::{PgConnection, PgExecutor};
 use time::OffsetDateTime;
-use web::ids::{LeagueId, MatchId, SubscriptionId, TeamId, TournamentId, UserId};
+use web::ids::{LeagueId, MatchId, QuestionId, SubscriptionId, TeamId, TournamentId, UserId};
 
 use super::rules::PushKeys;
 
@@ -275,12 +275,49 @@ pub(super) struct Fan {
     pub(super) time_zone: Option<String>,
 }
 
-/// Returns fans of either team in a range of users, who want reminders and have not predicted the match. `claim`
-/// excludes fans who already have a reminder, not this query: the `reminders` table grows from empty to all fans of a
+/// What fans are reminded of.
+#[derive(Clone, Copy)]
+pub(super) struct Subject<'a> {
+    pub(super) event: MatchId,
+    pub(super) start_time: OffsetDateTime,
+    /// Open questions.
+    pub(super) questions: &'a [QuestionId],
+}
+
+impl Subject<'_> {
+    fn question_ids(&self) -> Vec<i64> {
+        self.questions.iter().map(|question| question.0).collect()
+    }
+}
+
+/// Returns the open questions of a match's tournament that lock before the match starts, or with it.
+pub(super) async fn open_questions(
+    executor: impl PgExecutor<'_>,
+    event: MatchId,
+    start_time: OffsetDateTime,
+    now: OffsetDateTime,
+) -> sqlx::Result<Vec<QuestionId>> {
+    sqlx::query_scalar!(
+        r#"select q.id as "id: QuestionId"
+           from questions q left join events e on e.id = q.event_id
+           where q.tournament_id = (select tournament_id from events where id = $1) and (q.event_id is null or q.event_id = $1)
+             and coalesce(q.locks_at, e.start_time) <= $2 and (q.opens_at is null or q.opens_at <= $3)
+             and question_status(q.resolution, q.is_void, q.locks_at, e.status, e.start_time, $3) = 'open'
+           order by coalesce(q.locks_at, e.start_time), q.id"#,
+        event.0,
+        start_time,
+        now,
+    )
+    .fetch_all(executor)
+    .await
+}
+
+/// Returns fans of either team in a range of users, who want reminders and have not predicted the match, or not answered
+/// one of the questions. `claim` excludes fans who already have a reminder, not this query: the `reminders` table grows from empty to all fans of a
 /// match within minutes, and a query plan made while it was empty would scan the whole table for each fan.
 pub(super) async fn fans(
     executor: impl PgExecutor<'_>,
-    event: MatchId,
+    subject: Subject<'_>,
     teams: (TeamId, TeamId),
     (after, until): (UserId, UserId),
     most: i64,
@@ -296,26 +333,28 @@ pub(super) async fn fans(
              and u.user_id in (select t.user_id from user_teams t
                                where t.team_id in ($2, $3) and t.user_id > $4 and t.user_id <= $5)
              and (u.banned_at is null or u.banned_until <= $7) and coalesce(s.reminders, true)
-             and not exists (select 1 from predictions p where p.user_id = u.user_id and p.event_id = $1)
+             and (not exists (select 1 from predictions p where p.user_id = u.user_id and p.event_id = $1)
+                  or (select count(*) from answers a where a.user_id = u.user_id and a.question_id = any($8))
+                     < cardinality($8))
            order by u.user_id limit $6"#,
-        event.0,
+        subject.event.0,
         teams.0.0,
         teams.1.0,
         after.0,
         until.0,
         most,
         now,
+        &subject.question_ids(),
     )
     .fetch_all(executor)
     .await
 }
 
-/// Claims reminders of a match that still starts at this time, for users who have neither a prediction nor a reminder.
-/// Returns the users.
+/// Claims reminders of a match that still starts at this time, for users who have no reminder yet, and who lack the
+/// prediction or an answer. Returns the users.
 pub(super) async fn claim(
     executor: impl PgExecutor<'_>,
-    event: MatchId,
-    start_time: OffsetDateTime,
+    subject: Subject<'_>,
     users: &[i64],
     now: OffsetDateTime,
 ) -> sqlx::Result<Vec<UserId>> {
@@ -324,14 +363,17 @@ pub(super) async fn claim(
            select w.user_id, e.id, $4
            from unnest($3::bigint[]) as w (user_id) join events e on e.id = $1
            where accepts_predictions(e.status, e.start_time, $4) and e.start_time = $2
-             and w.user_id not in (select p.user_id from predictions p where p.event_id = $1 and p.user_id = any($3))
+             and (w.user_id not in (select p.user_id from predictions p where p.event_id = $1 and p.user_id = any($3))
+                  or (select count(*) from answers a where a.user_id = w.user_id and a.question_id = any($5))
+                     < cardinality($5))
            order by w.user_id
            on conflict (user_id, event_id) do nothing
            returning user_id as "user_id: UserId""#,
-        event.0,
-        start_time,
+        subject.event.0,
+        subject.start_time,
         users,
         now,
+        &subject.question_ids(),
     )
     .fetch_all(executor)
     .await

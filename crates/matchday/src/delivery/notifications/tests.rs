@@ -350,7 +350,8 @@ async fn fans_without_prediction_are_reminded_in_browsers() {
             json!({"type": "reminder.due", "data": {
                 "event_id": event, "tournament_id": 1, "start_time": "2026-11-20T15:50:00Z",
                 "home_team": {"id": fixtures.team_id("rovers").await, "name": format!("Rovers {}", fixtures.tag)},
-                "away_team": {"id": fixtures.team_id("city").await, "name": format!("City {}", fixtures.tag)}}})
+                "away_team": {"id": fixtures.team_id("city").await, "name": format!("City {}", fixtures.tag)},
+                "question_ids": []}})
         );
         assert_eq!((one.header("content-encoding"), one.header("ttl")), ("aes128gcm", "3000"));
         assert_eq!((one.header("topic"), one.header("urgency")), (format!("reminder-{event}").as_str(), "normal"));
@@ -362,6 +363,42 @@ async fn fans_without_prediction_are_reminded_in_browsers() {
         assert!(!work(app).await);
         assert_eq!(service.seen().len(), 4, "a repeated batch sends nothing");
         let _ = home;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn unanswered_questions_are_reminded_of() {
+    let hook = Receiver::start(|_, _| Reply::status(200)).await;
+    with_hook(&hook, async |app| {
+        let fixtures = app.fixtures();
+        let entry = fixtures.a_match("m").starting_in(Duration::minutes(50)).json();
+        let question = |key: &str, locks_at: Value| json!({"key": key, "text": "How many?", "kind": "number", "points": 5, "locks_at": locks_at});
+        let mut of_match = question("match", Value::Null);
+        of_match["match"] = entry["key"].clone();
+        let questions = [of_match, question("with it", entry["start_time"].clone()), question("later", json!("2099-01-01T00:00:00Z"))];
+        let event = fixtures.import_with(json!({"questions": questions}), &[entry]).await[0];
+        let ids: Vec<i64> = sqlx::query_scalar("select id from questions where key <> 'later' order by id")
+            .fetch_all(&app.app.core.db)
+            .await
+            .expect("read");
+        let fans = crowd(app, fixtures.team_id("city").await, 3).await;
+        // The first fan lacks everything, the second one answer, the third nothing.
+        for (user, answered) in [(fans[1], &ids[..1]), (fans[2], &ids[..])] {
+            let user = app.login(UserId(user)).await;
+            user.post("/api/auth/predictions", json!({"event_id": event, "prediction": "home"})).await.expect(201);
+            for id in answered {
+                let path = format!("/api/auth/questions/{id}/answer");
+                user.send(Method::PUT, &path, Some(json!({"answer": 3}).to_string())).await.expect(201);
+            }
+        }
+        assert_eq!(plan(app).await, 1);
+        assert!(!work(app).await);
+        assert_eq!(received_users(&hook), BTreeMap::from([(fans[0], 1), (fans[1], 1)]));
+        assert_eq!(hook.seen()[0].json()["data"]["question_ids"], json!(ids));
+        assert!(!work(app).await);
+        assert_eq!(received_users(&hook).values().sum::<usize>(), 2, "each fan is reminded once");
+        app.published().await;
     })
     .await;
 }

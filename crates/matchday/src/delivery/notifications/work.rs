@@ -16,7 +16,7 @@ use web::ids::{MatchId, UserId};
 use super::{
     notifier::{Notice, Outcome, Recipient, Reminder},
     service::{Notifications, quiet, subscription},
-    store::{self, Due, Fan},
+    store::{self, Due, Fan, Subject},
 };
 use crate::catalogue::matches::facts::TeamName;
 
@@ -120,36 +120,39 @@ impl Notifications {
         let inner = &*self.inner;
         // The match was postponed, moved or called off since, or has started. A moved match has a new plan.
         let Some(found) = store::scheduled(&inner.db, batch.event_id, batch.start_time).await? else { return Ok(0) };
+        let questions = store::open_questions(&inner.db, batch.event_id, batch.start_time, inner.clock.now()).await?;
         let notice = Notice::Reminder(Reminder {
             event_id: batch.event_id,
             tournament_id: found.tournament_id,
             start_time: batch.start_time,
             home_team: TeamName { id: found.home_team, name: found.home_name },
             away_team: TeamName { id: found.away_team, name: found.away_name },
+            question_ids: questions.clone(),
         });
+        let subject = Subject { event: batch.event_id, start_time: batch.start_time, questions: &questions };
         let teams = (found.home_team, found.away_team);
         let (mut after, mut later) = (batch.after, 0);
         while inner.clock.now() < batch.start_time {
             let (range, now) = ((after, batch.until), inner.clock.now());
-            let fans = store::fans(&inner.db, batch.event_id, teams, range, CLAIMED_AT_ONCE, now).await?;
+            let fans = store::fans(&inner.db, subject, teams, range, CLAIMED_AT_ONCE, now).await?;
             let Some(last) = fans.last().map(|fan| fan.user_id) else { break };
-            later += self.notify(batch, &notice, &fans).await?;
+            later += self.notify(subject, &notice, &fans).await?;
             after = last;
         }
         Ok(later)
     }
 
     /// Claims and notifies some fans. Returns the number of fans to retry.
-    async fn notify(&self, batch: &Batch, notice: &Notice, fans: &[Fan]) -> Result<usize, ReminderError> {
+    async fn notify(&self, subject: Subject<'_>, notice: &Notice, fans: &[Fan]) -> Result<usize, ReminderError> {
         let inner = &*self.inner;
         let now = inner.clock.now();
         let mut recipients = self.recipients(fans, now).await?;
         let users: Vec<i64> = recipients.iter().map(|recipient| recipient.user.0).collect();
-        let claimed = store::claim(&inner.db, batch.event_id, batch.start_time, &users, now).await?;
+        let claimed = store::claim(&inner.db, subject, &users, now).await?;
         recipients.retain(|recipient| claimed.contains(&recipient.user));
         let later = self.deliver(notice, recipients).await?;
         if !later.is_empty() {
-            store::unclaim(&inner.db, batch.event_id, &later).await?;
+            store::unclaim(&inner.db, subject.event, &later).await?;
         }
         Ok(later.len())
     }

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::{PgConnection, PgPool};
 use time::OffsetDateTime;
 use tokio::sync::Notify;
-use web::ids::{MatchId, QuestionId, UserId};
+use web::ids::{MatchId, QuestionId, TournamentId, UserId};
 
 use super::{
     leaderboard_cache::{LeaderboardCache, LeaderboardError, Users, Written},
@@ -47,6 +47,8 @@ const INSERTED_ALONE: usize = 200;
 
 /// Published when a result has reached all scores and leaderboards.
 pub const UPDATED: &str = "fact.scores.updated";
+/// Published when a result of a question has reached all scores and leaderboards.
+pub const ANSWERED: &str = "fact.scores.answered";
 /// Work message: bring a chunk of a match or question up to the latest result.
 pub const CHUNK: &str = "work.score.lane";
 /// Work message: plan the score job of a question.
@@ -81,6 +83,15 @@ struct Inner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScoresFact {
     pub event_id: MatchId,
+    /// Revision of the result.
+    pub result_revision: i64,
+}
+
+/// Published when a result of a question has reached all scores and leaderboards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AnswersFact {
+    pub question_id: QuestionId,
+    pub tournament_id: TournamentId,
     /// Revision of the result.
     pub result_revision: i64,
 }
@@ -123,13 +134,21 @@ pub enum ScoreError {
     Archived(MatchId),
 }
 
-/// Marks a result as applied, and publishes [`UPDATED`] for a match, if every chunk has it. Returns whether this call
+/// Marks a result as applied and publishes [`UPDATED`] or [`ANSWERED`], if every chunk has it. Returns whether this call
 /// marked it.
 async fn mark_applied(connection: &mut PgConnection, source: Source, revision: i64) -> Result<bool, ScoreError> {
     let Some(result_revision) = store::mark_applied(connection, source, revision).await? else { return Ok(false) };
-    let Source::Match(event) = source else { return Ok(true) };
-    let fact = ScoresFact { event_id: event, result_revision };
-    outbox::enqueue(connection, &[Message::new(UPDATED, format!("event:{event}"), &fact)?]).await?;
+    let message = match source {
+        Source::Match(event) => {
+            Message::new(UPDATED, format!("event:{event}"), &ScoresFact { event_id: event, result_revision })?
+        }
+        Source::Question(question_id) => {
+            let tournament_id = store::tournament_of(&mut *connection, question_id).await?;
+            let fact = AnswersFact { question_id, tournament_id, result_revision };
+            Message::new(ANSWERED, format!("question:{question_id}"), &fact)?
+        }
+    };
+    outbox::enqueue(connection, &[message]).await?;
     Ok(true)
 }
 

@@ -3,6 +3,8 @@
 
 mod questions;
 
+pub(super) use self::questions::tournament_of;
+
 use platform::database;
 use sqlx::{Executor as _, PgConnection, PgExecutor, PgPool, Postgres, Transaction};
 use time::OffsetDateTime;

@@ -2,7 +2,7 @@
 
 use sqlx::{PgConnection, PgExecutor};
 use time::OffsetDateTime;
-use web::ids::QuestionId;
+use web::ids::{QuestionId, TournamentId};
 
 use super::{Chunk, ScoreRow, StoredResult};
 
@@ -192,5 +192,17 @@ pub(super) async fn scopes(executor: impl PgExecutor<'_>, question: QuestionId) 
         question.0,
     )
     .fetch_all(executor)
+    .await
+}
+
+pub(in crate::game::scores) async fn tournament_of(
+    executor: impl PgExecutor<'_>,
+    question: QuestionId,
+) -> sqlx::Result<TournamentId> {
+    sqlx::query_scalar!(
+        r#"select tournament_id as "tournament_id: TournamentId" from questions where id = $1"#,
+        question.0,
+    )
+    .fetch_one(executor)
     .await
 }
