@@ -31,7 +31,7 @@ struct Arguments {
     #[command(subcommand)]
     tool: Option<Tool>,
     /// Scenarios to measure: events-list, predict-burst, predict-lone, answers, points, rank, room-stats, deduct, login,
-    /// join-storm, spectators, announcements, session-lookups, idle, idle-processes, stream, scores, rule-sets. Default: all, or with --report only
+    /// join-storm, spectators, announcements, session-lookups, idle, idle-processes, stream, scores, rule-sets, leagues. Default: all, or with --report only
     /// the scenarios that have no stored result.
     scenarios: Vec<String>,
     /// Write docs/performance.md and its charts from the stored results.
@@ -50,6 +50,9 @@ struct Arguments {
     /// are not stored.
     #[arg(long, conflicts_with = "report")]
     small: bool,
+    /// Measure leagues with this number of users instead of a million, to check that it runs. The results are not stored.
+    #[arg(long, conflicts_with = "report", value_parser = clap::value_parser!(u64).range(5_000..))]
+    users: Option<u64>,
 }
 
 #[derive(Subcommand)]
@@ -89,12 +92,13 @@ async fn main() -> anyhow::Result<()> {
     };
     let mut failed = Vec::new();
     if !wanted.is_empty() {
-        let stage = Stage::set_up(
+        let mut stage = Stage::set_up(
             usize::from(arguments.rounds),
             Duration::from_secs(arguments.seconds.into()),
             arguments.small,
         )
         .await?;
+        stage.users = arguments.users;
         for scenario in wanted {
             stage.begin(scenario.name);
             match (scenario.run)(&stage).await {
@@ -103,7 +107,7 @@ async fn main() -> anyhow::Result<()> {
                         print_line(&stage, &serde_json::to_string(outcome)?);
                     }
                     outcomes.insert(scenario.name.to_owned(), measured);
-                    if !arguments.small {
+                    if !arguments.small && arguments.users.is_none() {
                         std::fs::write(&kept, serde_json::to_vec_pretty(&outcomes)?)?;
                     }
                 }

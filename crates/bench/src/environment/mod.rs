@@ -39,6 +39,8 @@ pub(crate) struct Stage {
     pub(crate) length: Duration,
     /// Whether scenarios with a homeserver run with a tenth of their size.
     is_small: bool,
+    /// Number of users in the scenario leagues, if it is not the usual one.
+    pub(crate) users: Option<u64>,
     pub(crate) postgres: Postgres,
     /// Environment variables written by `dev/up`.
     pub(crate) variables: BTreeMap<String, String>,
@@ -68,7 +70,7 @@ impl Stage {
         bar.set_prefix("setting up");
         bar.set_message("starting PostgreSQL");
         let postgres = Postgres::start(&directory).await?;
-        Ok(Self { rounds, length, is_small, postgres, variables, binary, directory, bar })
+        Ok(Self { rounds, length, is_small, users: None, postgres, variables, binary, directory, bar })
     }
 
     /// Number of users or rooms in a scenario with a homeserver.

@@ -8,6 +8,7 @@ mod history;
 mod idle;
 mod idle_processes;
 mod join_storm;
+mod leagues;
 mod login;
 mod points;
 mod predictions;
@@ -28,14 +29,16 @@ use std::{
 
 use anyhow::Context as _;
 use serde_json::json;
+use sqlx::{AssertSqlSafe, Executor as _, PgPool};
 
 pub(crate) use self::idle::memory;
 
 use crate::{
     environment::{
-        Stage,
+        Stage, people,
         pgbench::{self, Pgbench},
-        service::Setting,
+        service::{Service, Setting},
+        until,
     },
     load::{self, Latency, Load, Requests, Target},
     outcome::{Latencies, Outcome},
@@ -51,7 +54,7 @@ pub(crate) struct Scenario {
 }
 
 /// All scenarios, in the order of the report.
-pub(crate) const ALL: [Scenario; 20] = [
+pub(crate) const ALL: [Scenario; 21] = [
     Scenario { name: "events-list", run: |stage| Box::pin(events_list::run(stage)) },
     Scenario { name: "predict-burst", run: |stage| Box::pin(predictions::burst(stage)) },
     Scenario { name: "predict-lone", run: |stage| Box::pin(predictions::lone(stage)) },
@@ -70,6 +73,7 @@ pub(crate) const ALL: [Scenario; 20] = [
     Scenario { name: "stream", run: |stage| Box::pin(stream::run(stage)) },
     Scenario { name: "scores", run: |stage| Box::pin(scores::run(stage)) },
     Scenario { name: "rule-sets", run: |stage| Box::pin(rule_sets::run(stage)) },
+    Scenario { name: "leagues", run: |stage| Box::pin(leagues::run(stage)) },
     Scenario { name: "history", run: |stage| Box::pin(history::predictions(stage)) },
     Scenario { name: "history-ledger", run: |stage| Box::pin(history::ledger(stage)) },
 ];
@@ -109,6 +113,58 @@ async fn prepare(stage: &Stage, setting: &Setting, name: &str, matches: &[Match]
     stage.matchday(setting, &["migrate"], "")?;
     stage.matchday(setting, &["fixtures", "import", "--no-wait", "-"], &document(matches))?;
     Ok(())
+}
+
+/// Inserts predictions of all users for matches 1 to `matches`, with a statement for each. Inserting millions of rows is
+/// faster without indexes.
+async fn insert_predictions(
+    stage: &Stage,
+    pool: &PgPool,
+    matches: usize,
+    predict: impl Fn(usize) -> String,
+) -> anyhow::Result<()> {
+    pool.execute("alter table predictions drop constraint predictions_pkey").await?;
+    pool.execute("drop index predictions_by_event").await?;
+    for event in 1..=matches {
+        stage.say(format!("inserting predictions of match {event} of {matches}"));
+        pool.execute(AssertSqlSafe(predict(event))).await?;
+    }
+    stage.say("creating indexes");
+    pool.execute("alter table predictions add primary key (user_id, event_id)").await?;
+    pool.execute("create index predictions_by_event on predictions (event_id, user_id)").await?;
+    pool.execute("vacuum analyze").await?;
+    Ok(())
+}
+
+/// Requests the leaderboards to which results are published, until they are available.
+async fn fill_leaderboards(stage: &Stage, service: &Service) -> anyhow::Result<()> {
+    stage.say("filling the leaderboards");
+    let token = people::token(1);
+    for board in ["", "?period=month", "?period=week", "?tournament_id=1"] {
+        wait_for(service, &format!("/api/auth/leaderboards{board}"), &token).await?;
+    }
+    Ok(())
+}
+
+/// Sends a request until it succeeds.
+async fn wait_for(service: &Service, path: &str, token: &str) -> anyhow::Result<()> {
+    until("the response is available", Duration::from_mins(5), async || {
+        send(service.public, "GET", path, token, "").await.is_ok_and(|(status, _)| status == 200)
+    })
+    .await
+}
+
+/// Imports a document with the result of a match; returns the seconds until it was on all leaderboards.
+async fn settle(stage: &Stage, setting: &Setting, pool: &PgPool, document: &str, event: usize) -> anyhow::Result<f64> {
+    stage.matchday(setting, &["fixtures", "import", "--no-wait", "-"], document)?;
+    until("the result is applied", Duration::from_mins(30), async || {
+        let left = sqlx::query_scalar::<_, i64>("select count(*) from event_results where applied_at is null");
+        left.fetch_one(pool).await.is_ok_and(|left| left == 0)
+    })
+    .await?;
+    let took = "select extract(epoch from applied_at - recorded_at)::float8 from event_results where event_id = $1 \
+                order by revision desc limit 1";
+    Ok(sqlx::query_scalar(took).bind(i64::try_from(event)?).fetch_one(pool).await?)
 }
 
 /// Sends one request; returns status and body.

@@ -1,14 +1,11 @@
 //! Scoring under a custom rule set, compared with the default one. Matches of both kinds get their results alternately.
 
-use std::time::Duration;
-
-use sqlx::{AssertSqlSafe, Executor as _, PgPool};
-
 use serde_json::{Value, json};
+use sqlx::Executor as _;
 
-use super::{Match, document, prepare, send};
+use super::{Match, document, fill_leaderboards, insert_predictions, prepare, settle};
 use crate::{
-    environment::{Stage, people, service::Setting, until},
+    environment::{Stage, people, service::Setting},
     outcome::{Goal, Outcome},
 };
 
@@ -26,37 +23,22 @@ pub(super) async fn run(stage: &Stage) -> anyhow::Result<Vec<Outcome>> {
     let pool = stage.postgres.pool(name).await?;
     stage.say(format!("inserting {size} users"));
     people::make(&pool, size, 1).await?;
-    pool.execute("alter table predictions drop constraint predictions_pkey").await?;
-    pool.execute("drop index predictions_by_event").await?;
-    for event in 1..=matches {
-        stage.say(format!("inserting {size} predictions of match {event} of {matches}"));
-        pool.execute(AssertSqlSafe(predict(event))).await?;
-    }
-    stage.say("creating indexes");
-    pool.execute("alter table predictions add primary key (user_id, event_id)").await?;
-    pool.execute("create index predictions_by_event on predictions (event_id, user_id)").await?;
-    pool.execute("vacuum analyze").await?;
+    insert_predictions(stage, &pool, matches, predict).await?;
     let service = stage.serve(&setting, &[]).await?;
-    let token = people::token(1);
-    for board in ["", "?period=month", "?period=week", "?tournament_id=1"] {
-        let path = format!("/api/auth/leaderboards{board}");
-        until("the leaderboards are available", Duration::from_mins(5), async || {
-            send(service.public, "GET", &path, &token, "").await.is_ok_and(|(status, _)| status == 200)
-        })
-        .await?;
-    }
+    fill_leaderboards(stage, &service).await?;
+    let settle = async |finished| settle(stage, &setting, &pool, &mixed(finished, matches)?, finished).await;
     stage.say("first result, which inserts the rows");
-    settle(stage, &setting, &pool, 1, matches).await?;
+    settle(1).await?;
     let (rounds, cores) = stage
         .alternate(
             &stage.groups(&service),
             async |round| {
                 pool.execute("vacuum analyze user_scores").await?;
-                settle(stage, &setting, &pool, 2 * round + 2, matches).await
+                settle(2 * round + 2).await
             },
             async |round| {
                 pool.execute("vacuum analyze user_scores").await?;
-                settle(stage, &setting, &pool, 2 * round + 3, matches).await
+                settle(2 * round + 3).await
             },
         )
         .await?;
@@ -100,25 +82,6 @@ fn mixed(finished: usize, matches: usize) -> anyhow::Result<String> {
         }
     }
     Ok(document.to_string())
-}
-
-/// Imports results for the first `finished` matches; returns the seconds until the last one was on all leaderboards.
-async fn settle(
-    stage: &Stage,
-    setting: &Setting,
-    pool: &PgPool,
-    finished: usize,
-    matches: usize,
-) -> anyhow::Result<f64> {
-    stage.matchday(setting, &["fixtures", "import", "--no-wait", "-"], &mixed(finished, matches)?)?;
-    until("the result is applied", Duration::from_mins(30), async || {
-        let left = sqlx::query_scalar::<_, i64>("select count(*) from event_results where applied_at is null");
-        left.fetch_one(pool).await.is_ok_and(|left| left == 0)
-    })
-    .await?;
-    let took = "select extract(epoch from applied_at - recorded_at)::float8 from event_results where event_id = $1 \
-                order by revision desc limit 1";
-    Ok(sqlx::query_scalar(took).bind(i64::try_from(finished)?).fetch_one(pool).await?)
 }
 
 /// Inserts predictions of all users for a match, in random order. Knockout matches have teams that advance, and jokers.

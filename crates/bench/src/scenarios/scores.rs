@@ -1,16 +1,15 @@
 //! Scoring after a result: all predictions and four leaderboards, through the real queue. Compared with one bare
 //! statement that updates the same rows.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgPool};
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 
-use super::{Match, document, prepare, send};
+use super::{Match, document, fill_leaderboards, insert_predictions, prepare, settle};
 use crate::{
     environment::{
         Stage, people,
         service::{Service, Setting},
-        until,
     },
     outcome::{Goal, Outcome},
 };
@@ -53,28 +52,12 @@ async fn of_size(stage: &Stage, size: u64) -> anyhow::Result<[Outcome; 2]> {
     let pool = stage.postgres.pool(name).await?;
     stage.say(format!("inserting {size} users"));
     people::make(&pool, size, 1).await?;
-    // Inserting millions of rows is faster without indexes.
-    pool.execute("alter table predictions drop constraint predictions_pkey").await?;
-    pool.execute("drop index predictions_by_event").await?;
-    for event in 1..=matches {
-        stage.say(format!("inserting {size} predictions of match {event} of {matches}"));
-        pool.execute(AssertSqlSafe(predict(event))).await?;
-    }
-    stage.say("creating indexes");
-    pool.execute("alter table predictions add primary key (user_id, event_id)").await?;
-    pool.execute("create index predictions_by_event on predictions (event_id, user_id)").await?;
-    pool.execute("vacuum analyze").await?;
+    insert_predictions(stage, &pool, matches, predict).await?;
     let service = stage.serve(&setting, &[]).await?;
-    stage.say("filling the leaderboards");
-    for board in ["", "?period=month", "?period=week", "?tournament_id=1"] {
-        let (path, token) = (format!("/api/auth/leaderboards{board}"), people::token(1));
-        until("the leaderboards are available", Duration::from_mins(5), async || {
-            send(service.public, "GET", &path, &token, "").await.is_ok_and(|(status, _)| status == 200)
-        })
-        .await?;
-    }
+    fill_leaderboards(stage, &service).await?;
+    let settle = async |finished| settle(stage, &setting, &pool, &results(finished, matches), finished).await;
     stage.say(format!("first result of {size} predictions, which inserts the rows"));
-    let first = settle(stage, &setting, &pool, 1, matches).await?;
+    let first = settle(1).await?;
     stage.say(format!("first result took {first:.1} s"));
     #[expect(clippy::cast_precision_loss, reason = "some millions")]
     let rows = size as f64 * SCORES_A_PREDICTION;
@@ -83,7 +66,7 @@ async fn of_size(stage: &Stage, size: u64) -> anyhow::Result<[Outcome; 2]> {
             &groups(stage, &service),
             async |round| {
                 pool.execute("vacuum analyze user_scores").await?;
-                Ok(rows / settle(stage, &setting, &pool, round + 2, matches).await?)
+                Ok(rows / settle(round + 2).await?)
             },
             async |round| {
                 pool.execute("vacuum analyze user_scores").await?;
@@ -135,28 +118,14 @@ fn groups(stage: &Stage, service: &Service) -> Vec<crate::environment::cores::Gr
     groups
 }
 
-/// Imports results for the first `finished` matches; returns the seconds until the last one was on all leaderboards.
-async fn settle(
-    stage: &Stage,
-    setting: &Setting,
-    pool: &PgPool,
-    finished: usize,
-    matches: usize,
-) -> anyhow::Result<f64> {
+/// Document with results of the first `finished` matches.
+pub(super) fn results(finished: usize, matches: usize) -> String {
     let matches: Vec<Match> = (1..=matches).map(|number| if number <= finished { FINISHED } else { LIVE }).collect();
-    stage.matchday(setting, &["fixtures", "import", "--no-wait", "-"], &document(&matches))?;
-    until("the result is applied", Duration::from_mins(30), async || {
-        let left = sqlx::query_scalar::<_, i64>("select count(*) from event_results where applied_at is null");
-        left.fetch_one(pool).await.is_ok_and(|left| left == 0)
-    })
-    .await?;
-    let took = "select extract(epoch from applied_at - recorded_at)::float8 from event_results where event_id = $1 \
-                order by revision desc limit 1";
-    Ok(sqlx::query_scalar(took).bind(i64::try_from(finished)?).fetch_one(pool).await?)
+    document(&matches)
 }
 
 /// Inserts predictions of all users for a match, in random order.
-fn predict(event: usize) -> String {
+pub(super) fn predict(event: usize) -> String {
     format!(
         "insert into predictions (user_id, event_id, prediction, home_goals, away_goals, confidence, revision, created_at, updated_at)
          select user_id, {event}, pick_of(home, away), home::smallint, away::smallint, (user_id * 7 % 101)::smallint, 1, '2026-04-30', '2026-04-30'
