@@ -10,6 +10,7 @@ const documented = new Set([
   "matches-phone-light",
   "match-phone-dark",
   "chat-phone-light",
+  "questions-phone-light",
   "table-phone-dark",
   "league-phone-light",
   "you-phone-light",
@@ -72,6 +73,9 @@ test("takes the screenshots", async () => {
         if (name === "phone") await page.getByRole("radio", { name: "Chat" }).check();
         await log.locator(".message").first().waitFor();
         await take("chat");
+        await page.goto("/#/questions");
+        await page.getByRole("radio", { name: "Harbour United" }).waitFor();
+        await take("questions");
         await page.goto("/#/leagues");
         await page.getByText("Office league").waitFor();
         await take("leagues");

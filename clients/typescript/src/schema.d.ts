@@ -42,6 +42,8 @@ export interface paths {
          *     - `tally`: the predictions of a match, at most once a second.
          *     - `points`: the points that the caller earned with a match.
          *     - `rank`: the caller's overall rank, after the scores of a match they predicted were applied.
+         *     - `league.rank`: the caller's rank in a league changed, after the scores of a match were applied.
+         *     - `round`: a round of a tournament is complete, or its winners may have changed.
          *     - `reset`: events were missed that are no longer available; reload the lists.
          *     - `chat`: with `chat=true`, a message of the room, the end of the replay, or the removal of a message. First come up
          *       to 100 recent messages, then `ready`, then messages as they are sent. If a room is very busy, some are left out.
@@ -2647,6 +2649,8 @@ export interface components {
              *     predicted.
              */
             reminders: boolean;
+            /** @description Whether the caller is notified after a round of a tournament if they lost places in a league. */
+            league_ranks: boolean;
             quiet_hours: components["schemas"]["QuietHours"] | null;
             /** @description Push subscriptions of the caller's browsers, oldest first. */
             push: components["schemas"]["PushSubscription"][];
@@ -2662,6 +2666,8 @@ export interface components {
         NotificationsChange: {
             /** @description Whether to send reminders. Unchanged if omitted or null. */
             reminders?: boolean | null;
+            /** @description Whether to notify of places lost in a league. Unchanged if omitted or null. */
+            league_ranks?: boolean | null;
             quiet_hours?: components["schemas"]["QuietHours"] | null;
         };
         /** @enum {string} */
@@ -3712,7 +3718,7 @@ export interface components {
             id: string;
             /**
              * @description Kind of event, which determines the schema of `data`: `StreamMatch`, `StreamResult`, `StreamTally`,
-             *     `StreamPoints`, `StreamRank`, `StreamRound`, `StreamChat`, or an empty object for `reset`.
+             *     `StreamPoints`, `StreamRank`, `StreamLeagueRank`, `StreamRound`, `StreamChat`, or an empty object for `reset`.
              */
             event: components["schemas"]["StreamEventKind"];
             /**
@@ -3725,7 +3731,27 @@ export interface components {
          * @description Kind of a stream event.
          * @enum {string}
          */
-        StreamEventKind: "event" | "result" | "tally" | "points" | "rank" | "round" | "reset" | "chat";
+        StreamEventKind: "event" | "result" | "tally" | "points" | "rank" | "league.rank" | "round" | "reset" | "chat";
+        /** @description The caller's new rank in a league, after the scores of a match were applied. */
+        StreamLeagueRank: {
+            league_id: components["schemas"]["LeagueId"];
+            /**
+             * Format: int64
+             * @example 2
+             */
+            rank: number;
+            /**
+             * Format: int64
+             * @example 5
+             */
+            previous_rank: number;
+            /**
+             * Format: int32
+             * @description Points of the caller in the league.
+             * @example 412
+             */
+            points: number;
+        };
         /** @description Current state of a match. */
         StreamMatch: {
             event_id: components["schemas"]["EventId"];

@@ -24,12 +24,7 @@ export type StreamEvent = { id: string } & (
 export type StreamRound = Schemas["StreamRound"];
 
 /** New rank of the caller in a league. */
-export interface StreamLeagueRank {
-  league_id: number;
-  rank: number;
-  previous_rank: number;
-  points: number;
-}
+export type StreamLeagueRank = Schemas["StreamLeagueRank"];
 
 /** Filters of the live stream. Without any, all events are sent. */
 export type StreamFilters = Omit<NonNullable<operations["listen"]["parameters"]["query"]>, "last_event_id">;

@@ -13,6 +13,7 @@ import { LiveProvider } from "./live/live.tsx";
 import { MatchPage } from "./match/match-page.tsx";
 import { MatchesPage } from "./matches/matches-page.tsx";
 import { MePage } from "./me/me-page.tsx";
+import { QuestionsPage } from "./questions/questions-page.tsx";
 import { Ended } from "./session/ended.tsx";
 import { Login } from "./session/login.tsx";
 import { MeContext, matchday, useSession } from "./session/session.ts";
@@ -52,6 +53,9 @@ function Inside() {
                 <MatchesPage />
               </Route>
               <Route path="/match/:id">{({ id }) => <MatchPage key={id} id={Number(id)} />}</Route>
+              <Route path="/questions">
+                <QuestionsPage />
+              </Route>
               <Route path="/leagues">
                 <LeaguesPage />
               </Route>

@@ -31,7 +31,7 @@ export function Frame({ children }: { children: ReactNode }) {
   });
   const isHere = (href: string) =>
     location.startsWith(href === "/" ? "/match/" : href) ||
-    (href === "/" && location === "/") ||
+    (href === "/" && (location === "/" || location === "/questions")) ||
     (href === "/leagues" && location.startsWith("/join/"));
   return (
     <>

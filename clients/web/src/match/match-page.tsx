@@ -6,6 +6,7 @@ import { OwnPrediction } from "../predict/own-prediction.tsx";
 import { Predict } from "../predict/predict.tsx";
 import { useRules } from "../predict/rules.ts";
 import { Tally } from "../predict/tally.tsx";
+import { MatchQuestions } from "../questions/match-questions.tsx";
 import { matchday, useMe } from "../session/session.ts";
 import { Back } from "../ui/back.tsx";
 import { Page } from "../ui/page.tsx";
@@ -15,7 +16,7 @@ import { Loaded } from "../ui/states.tsx";
 import "./match.css";
 import { Scoreboard } from "./scoreboard.tsx";
 
-/** Page of a match: score, the fan's prediction, community picks and chat. */
+/** Page of a match: score, the fan's prediction, bonus questions, community picks and chat. */
 export function MatchPage({ id }: { id: number }) {
   const { me } = useMe();
   const resource = useResource(
@@ -83,6 +84,7 @@ export function MatchPage({ id }: { id: number }) {
                 ) : (
                   <OwnPrediction match={match} own={own} />
                 )}
+                <MatchQuestions match={match} />
                 <Tally match={match} tally={tally} hasDraws={rules.data?.sport.draws_allowed ?? true} />
               </div>
               {/* On a phone, the chat loads when the fan opens its tab. */}

@@ -1,5 +1,6 @@
 import { type ReactNode, useEffect, useMemo, useRef } from "react";
 import { updated, useLive } from "../live/live.tsx";
+import { QuestionsLink } from "../questions/questions-link.tsx";
 import { Name } from "../ui/name.tsx";
 import { Page } from "../ui/page.tsx";
 import { useSessionState } from "../ui/session-state.ts";
@@ -95,6 +96,7 @@ export function MatchesPage() {
       ) : (
         <>
           <LiveNow list={live} matches={states.live} {...owned} />
+          <QuestionsLink />
           <fieldset className="choice list-choice">
             <legend className="unseen">List</legend>
             {(["upcoming", "results"] as const).map((value) => (
