@@ -72,11 +72,17 @@ class TestUser:
         events = [event["id"] for event in call("GET", "/api/auth/events", self.token)]
         for event in events[:3]:
             call("POST", "/api/auth/predictions", self.token, {"event_id": event, "prediction": "home"})
+        tournaments = [found["id"] for found in call("GET", "/api/auth/tournaments", self.token)]
+        league = call("POST", "/api/auth/leagues", self.token, {"name": "Friends", "tournament_ids": tournaments[:1], "visibility": "public"})
         self.known = {
+            "league": [league["id"]],
+            "league_id": [league["id"]],
+            "tournament_ids": [tournaments[:1]],
+            "question": [found["id"] for found in call("GET", "/api/auth/questions", self.token)],
             "event": events,
             "event_id": events,
             "team_id": [team["id"] for team in call("GET", "/api/auth/teams", self.token)],
-            "tournament_id": [found["id"] for found in call("GET", "/api/auth/tournaments", self.token)],
+            "tournament_id": tournaments,
             "sport_id": [found["id"] for found in call("GET", "/api/auth/sports", self.token)],
             "room": [room["room_id"]],
             "user": [other],
@@ -128,6 +134,14 @@ REFUSALS = {
     "must be the address of a push service": "a pattern cannot express valid host names",
     "must have from and until": "a pattern cannot express time zone names",
     "invalid_code": "pending codes change",
+    "must name existing tournaments": "existing tournaments change",
+    "must not be given together with from_round": "two fields exclude each other",
+    "or league_id is required, and not both": "one of two fields",
+    "must be at most": "a setting limits the size of leagues",
+    "must not be less than the number of members": "members change",
+    "must not be the owner": "the request does not contain the owner",
+    "must be another member of the league": "members change",
+    "does not fit the question": "answers depend on the question",
 }
 
 

@@ -616,6 +616,13 @@ fn summary(report: &Report, dry_run: bool) -> String {
         line("matches", report.matches),
         format!("  results: {} new or corrected", report.results),
     ];
+    if report.rule_sets > 0 {
+        lines.push(format!("  rule sets: {} new", report.rule_sets));
+    }
+    if report.questions != Counts::default() || report.resolutions > 0 {
+        lines.push(line("questions", report.questions));
+        lines.push(format!("  resolutions: {} new or corrected", report.resolutions));
+    }
     if dry_run && report.rooms > 0 {
         lines.push(format!("  chat: {} to create", counted(report.rooms, "room")));
     }
