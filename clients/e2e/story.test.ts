@@ -283,7 +283,7 @@ for (const colorScheme of ["light", "dark"] as const) {
       await check("table");
       await page.goto("/#/me");
       await shown(page.getByRole("img", { name: /Your confidence/ }));
-      await shown(page.getByRole("switch"));
+      await shown(page.getByRole("switch", { name: /Remind me/ }));
       await shown(page.getByText("This device"));
       await check("you");
       await page.getByRole("button", { name: "Delete my account" }).click();

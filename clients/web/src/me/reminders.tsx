@@ -3,16 +3,18 @@ import { matchday } from "../session/session.ts";
 import { useResource } from "../ui/resource.ts";
 import { errorMessage, Loaded } from "../ui/states.tsx";
 
-/** Switch for reminders of matches that the fan has not predicted. */
+type Switches = { reminders?: boolean; league_ranks?: boolean };
+
+/** Switches for reminders of matches, and for places lost in leagues. */
 export function Reminders() {
   const resource = useResource((signal) => matchday.get("/api/auth/me/notifications", { signal }), []);
   const [isBusy, setBusy] = useState(false);
   const [error, setError] = useState<unknown>();
-  async function set(reminders: boolean) {
+  async function set(body: Switches) {
     setBusy(true);
     setError(undefined);
     try {
-      const saved = await matchday.put("/api/auth/me/notifications", { body: { reminders } });
+      const saved = await matchday.put("/api/auth/me/notifications", { body });
       resource.change(() => saved);
     } catch (error) {
       setError(error);
@@ -27,20 +29,20 @@ export function Reminders() {
       <Loaded resource={resource}>
         {({ data }) => (
           <>
-            <label className="switch">
-              <span>
-                Remind me about my teams' matches
-                <span className="small soft">One hour before kick-off, if you haven't predicted</span>
-              </span>
-              <input
-                type="checkbox"
-                role="switch"
-                checked={data.reminders}
-                aria-checked={data.reminders}
-                disabled={isBusy}
-                onChange={(event) => set(event.target.checked)}
-              />
-            </label>
+            <Switch
+              label="Remind me about my teams' matches"
+              details="One hour before kick-off, if you haven't predicted or answered a question"
+              isOn={data.reminders}
+              isBusy={isBusy}
+              onChange={(reminders) => set({ reminders })}
+            />
+            <Switch
+              label="Tell me when I'm passed in a league"
+              details="After each round"
+              isOn={data.league_ranks}
+              isBusy={isBusy}
+              onChange={(league_ranks) => set({ league_ranks })}
+            />
             {error !== undefined && (
               <p className="notice" role="alert">
                 {errorMessage(error)}
@@ -50,5 +52,30 @@ export function Reminders() {
         )}
       </Loaded>
     </section>
+  );
+}
+
+function Switch(props: {
+  label: string;
+  details: string;
+  isOn: boolean;
+  isBusy: boolean;
+  onChange: (isOn: boolean) => void;
+}) {
+  return (
+    <label className="switch">
+      <span>
+        {props.label}
+        <span className="small soft">{props.details}</span>
+      </span>
+      <input
+        type="checkbox"
+        role="switch"
+        checked={props.isOn}
+        aria-checked={props.isOn}
+        disabled={props.isBusy}
+        onChange={(event) => props.onChange(event.target.checked)}
+      />
+    </label>
   );
 }
