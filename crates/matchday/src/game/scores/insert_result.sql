@@ -6,4 +6,4 @@ cross join unnest($5::text[]) as t (scope)
 where c.event_id = $1 and c.revision = $4 and c.user_id >= $2 and c.user_id < $3
   and not exists (select 1 from user_scores s where s.user_id = c.user_id and s.scope = t.scope)
 order by c.user_id, t.scope
-returning array_position($5::text[], scope) as "scope!", user_id, points, exact, correct, settled, answered
+returning scope, user_id, points, exact, correct, settled, answered

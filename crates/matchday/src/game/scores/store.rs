@@ -351,8 +351,8 @@ pub(super) async fn insert_result(
             return questions::insert_result(connection, question, chunk, revision, tables).await;
         }
     };
-    sqlx::query_file_as!(
-        ScoreRow,
+    let rows = sqlx::query_file_as!(
+        InsertedRow,
         "src/game/scores/insert_result.sql",
         event.0,
         chunk.from_user,
@@ -361,7 +361,33 @@ pub(super) async fn insert_result(
         tables,
     )
     .fetch_all(connection)
-    .await
+    .await?;
+    Ok(InsertedRow::numbered(rows, tables))
+}
+
+/// A score row with the name of its scope. A statement that inserts cannot number the scopes: on Citus, `returning` has no
+/// parameters.
+struct InsertedRow {
+    scope: String,
+    user_id: i64,
+    points: i32,
+    exact: i32,
+    correct: i32,
+    settled: i32,
+    answered: i32,
+}
+
+impl InsertedRow {
+    /// Replaces the names of scopes with their positions, from 1.
+    fn numbered(rows: Vec<Self>, tables: &[String]) -> Vec<ScoreRow> {
+        let number =
+            |scope: &str| tables.iter().zip(1..).find_map(|(table, number)| (table == scope).then_some(number));
+        let row = |row: Self| {
+            let Self { scope, user_id, points, exact, correct, settled, answered } = row;
+            Some(ScoreRow { scope: number(&scope)?, user_id, points, exact, correct, settled, answered })
+        };
+        rows.into_iter().filter_map(row).collect()
+    }
 }
 
 async fn add(

@@ -4,7 +4,7 @@ use sqlx::{PgConnection, PgExecutor};
 use time::OffsetDateTime;
 use web::ids::{QuestionId, TournamentId};
 
-use super::{Chunk, ScoreRow, StoredResult};
+use super::{Chunk, InsertedRow, ScoreRow, StoredResult};
 
 pub(super) async fn latest_result(
     connection: &mut PgConnection,
@@ -90,8 +90,8 @@ pub(super) async fn insert_result(
     revision: i64,
     tables: &[String],
 ) -> sqlx::Result<Vec<ScoreRow>> {
-    sqlx::query_file_as!(
-        ScoreRow,
+    let rows = sqlx::query_file_as!(
+        InsertedRow,
         "src/game/scores/insert_answers.sql",
         question.0,
         chunk.from_user,
@@ -100,7 +100,8 @@ pub(super) async fn insert_result(
         tables,
     )
     .fetch_all(connection)
-    .await
+    .await?;
+    Ok(InsertedRow::numbered(rows, tables))
 }
 
 pub(super) async fn add(
