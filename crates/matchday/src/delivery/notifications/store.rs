@@ -364,8 +364,9 @@ pub(super) async fn claim(
            from unnest($3::bigint[]) as w (user_id) join events e on e.id = $1
            where accepts_predictions(e.status, e.start_time, $4) and e.start_time = $2
              and (w.user_id not in (select p.user_id from predictions p where p.event_id = $1 and p.user_id = any($3))
-                  or (select count(*) from answers a where a.user_id = w.user_id and a.question_id = any($5))
-                     < cardinality($5))
+                  or (cardinality($5::bigint[]) > 0
+                      and w.user_id not in (select a.user_id from answers a where a.question_id = any($5) and a.user_id = any($3)
+                                            group by a.user_id having count(*) >= cardinality($5::bigint[]))))
            order by w.user_id
            on conflict (user_id, event_id) do nothing
            returning user_id as "user_id: UserId""#,
