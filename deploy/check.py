@@ -394,6 +394,8 @@ def use(base, *tokens):
     listed = json.loads(body)["data"] if status == 200 else []
     matches = [match["id"] for match in listed]
     room = next(match["chat_room_id"] for match in listed if match["chat_room_id"])
+    asked = json.loads(fetch(f"{base}/api/auth/questions", tokens[0])[1])["data"]
+    numbers = [question["id"] for question in asked if question["kind"] == "number"]
     spectator = spectate(base, room, tokens[0])
     ends, seen = time.time() + 10, 0
     turn = 0
@@ -405,6 +407,7 @@ def use(base, *tokens):
                 ("GET", "/api/auth/predictions", None, {}), ("GET", "/api/auth/chat-rooms", None, {}),
                 ("POST", "/api/auth/coins/deduct", {"amount": 1, "reason": "purchase"}, {"Idempotency-Key": f"key-{turn // 2}"}),
                 ("POST", "/api/auth/daily-coins", {}, {}),
+                *[("PUT", f"/api/auth/questions/{question}/answer", {"answer": turn}, {}) for question in numbers],
                 *[("POST", "/api/auth/predictions", {"event_id": match, "prediction": "home", "confidence": 60}, {}) for match in matches],
             ]
             for method, path, body, headers in calls:
@@ -429,7 +432,7 @@ def use(base, *tokens):
 # Metrics of failures, and of providers, feeds and endpoints that do not exist here.
 MAY_BE_SILENT = re.compile(
     "shed|rate_limit|stream_dropped|written_off|leaderboards_filled|outbox_failures|sms_reports|closures|feed_|webhooks_total"
-    "|reminders|accounts_deleted|mirror_corrections|mirror_comparisons|restrictions|matchday_reports|matchday_removals|filter_classifier|chat_key_resets|codes_refused|budget_refused|outcome=\"(retried|given_up)\"")
+    "|reminders|league_notifications|accounts_deleted|mirror_corrections|mirror_comparisons|restrictions|matchday_reports|matchday_removals|filter_classifier|chat_key_resets|codes_refused|budget_refused|outcome=\"(retried|given_up)\"")
 
 
 def queries(prometheus):
