@@ -130,8 +130,8 @@ begin
     return query
         select q.id, current_questions.moment, q.kind, q.options, q.pick,
                case when q.kind = 'team' then array(
-                   select t.id from events t_e cross join lateral (values (t_e.home_team_id), (t_e.away_team_id)) as t (id)
-                   where t_e.tournament_id = q.tournament_id and (q.event_id is null or t_e.id = q.event_id)
+                   select t.id from events m cross join lateral (values (m.home_team_id), (m.away_team_id)) as t (id)
+                   where m.tournament_id = q.tournament_id and (q.event_id is null or m.id = q.event_id)
                    group by t.id) end,
                question_status(q.resolution, q.is_void, q.locks_at, e.status, e.start_time, current_questions.moment)
         from questions q left join events e on e.id = q.event_id

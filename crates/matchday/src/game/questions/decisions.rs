@@ -9,11 +9,14 @@ use super::{
     import,
     rules::QuestionKind,
     service::Questions,
-    store::{self, QuestionForOperator},
+    store::{
+        self,
+        definitions::{self, QuestionForOperator},
+    },
 };
 pub use super::{
     rules::{Choice, Resolution, Shape, Status},
-    store::QuestionSummary,
+    store::definitions::QuestionSummary,
 };
 use crate::{
     catalogue::fixtures::{
@@ -102,17 +105,17 @@ impl Questions {
     pub async fn summaries(&self, offset: i64, limit: i64) -> sqlx::Result<Vec<QuestionSummary>> {
         let mut connection = self.db.acquire().await?;
         let now = database::now(&mut *connection).await?;
-        store::summaries(&mut *connection, now, offset, limit).await
+        definitions::summaries(&mut *connection, now, offset, limit).await
     }
 
     /// Returns a question with its tally.
     pub async fn details(&self, id: QuestionId) -> sqlx::Result<Option<QuestionDetails>> {
         let mut connection = self.db.acquire().await?;
         let now = database::now(&mut *connection).await?;
-        let Some(found) = store::for_operator(&mut connection, now, id).await? else { return Ok(None) };
+        let Some(found) = definitions::for_operator(&mut connection, now, id).await? else { return Ok(None) };
         let definition = found.stored.definition;
         let teams = if definition.shape.kind == QuestionKind::Team {
-            store::teams(&mut *connection, found.tournament, definition.event).await?
+            definitions::teams(&mut *connection, found.tournament, definition.event).await?
         } else {
             Vec::new()
         };
@@ -144,7 +147,7 @@ impl Questions {
         entry: &QuestionEntry,
     ) -> Result<QuestionId, DecisionError> {
         let mut tx = database::begin(&self.db).await?;
-        store::lock_imports(&mut tx).await?;
+        definitions::lock_imports(&mut tx).await?;
         let id = import::add(&mut tx, tournament, entry).await?;
         let action = Action::new("question.add", format!("question:{id}")).with(json!({"text": entry.text}));
         operators::service::record(&mut tx, operator, &action, self.clock.now()).await?;
@@ -162,9 +165,9 @@ impl Questions {
         decision: &Decision,
     ) -> Result<(), DecisionError> {
         let mut tx = database::begin(&self.db).await?;
-        store::lock_imports(&mut tx).await?;
+        definitions::lock_imports(&mut tx).await?;
         let now = database::now(&mut *tx).await?;
-        let found = store::for_operator(&mut tx, now, id).await?.ok_or(DecisionError::NoSuchQuestion)?;
+        let found = definitions::for_operator(&mut tx, now, id).await?.ok_or(DecisionError::NoSuchQuestion)?;
         if found.revision != seen {
             return Err(DecisionError::Changed);
         }
@@ -205,7 +208,7 @@ async fn values(
             (!keys.is_empty() && keys.iter().all(is_known)).then(|| vec![bits.sum()])
         }
         (QuestionKind::Team, Resolution::Teams(ids)) => {
-            let teams = store::teams(connection, found.tournament, definition.event).await?;
+            let teams = definitions::teams(connection, found.tournament, definition.event).await?;
             let is_known = |id: &i64| teams.iter().any(|(team, _)| team == id);
             let mut ids = ids.clone();
             ids.sort_unstable();

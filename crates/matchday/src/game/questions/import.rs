@@ -14,7 +14,7 @@ use web::ids::{MatchId, QuestionId, TeamId, TournamentId};
 use super::{
     rules::{Choice, NumberScoring, Shape},
     service::Questions,
-    store::{self, Definition, NewResult, QuestionMatch, StoredQuestion},
+    store::definitions::{self, Definition, NewResult, QuestionMatch, StoredQuestion},
 };
 use crate::{
     catalogue::{
@@ -72,9 +72,9 @@ async fn import(connection: &mut PgConnection, imported: Imported<'_>) -> Result
     let keys: Vec<&str> = entries.iter().map(|entry| entry.key.as_str()).collect();
     let match_keys: Vec<&str> = entries.iter().filter_map(|entry| entry.match_key.as_deref()).collect();
     let changed: Vec<i64> = changed.iter().map(|event| event.0).collect();
-    let stored = store::stored(connection, tournament, &keys, &changed).await?;
+    let stored = definitions::stored(connection, tournament, &keys, &changed).await?;
     let ids: Vec<i64> = stored.values().filter_map(|stored| stored.definition.event).map(|event| event.0).collect();
-    let matches = store::matches(connection, tournament, &match_keys, &ids).await?;
+    let matches = definitions::matches(connection, tournament, &match_keys, &ids).await?;
     let mut writes = compare(entries, teams, &stored, &matches, &mut report)?;
     // A question that the document leaves out counts for another week or round if its match moved.
     let by_id: HashMap<MatchId, QuestionMatch> = matches.values().map(|found| (found.id, *found)).collect();
@@ -107,12 +107,12 @@ pub(super) async fn add(
     entry: &QuestionEntry,
 ) -> Result<QuestionId, QuestionError> {
     let match_keys: Vec<&str> = entry.match_key.as_deref().into_iter().collect();
-    let stored = store::stored(connection, tournament, &[&entry.key], &[]).await?;
+    let stored = definitions::stored(connection, tournament, &[&entry.key], &[]).await?;
     if !stored.is_empty() {
         let problem = format!("`{}` is the key of another question of this tournament", entry.key);
         return Err(QuestionError::Conflict(vec![Fault { place: "key".to_owned(), problem }]));
     }
-    let matches = store::matches(connection, tournament, &match_keys, &[]).await?;
+    let matches = definitions::matches(connection, tournament, &match_keys, &[]).await?;
     let entries = std::slice::from_ref(entry);
     let writes = compare(entries, &[], &stored, &matches, &mut QuestionReport::default())?;
     let write = writes.first().ok_or(sqlx::Error::RowNotFound)?;
@@ -122,7 +122,7 @@ pub(super) async fn add(
 /// Changes the resolution of a question, while its gate is closed.
 pub(super) async fn settle(
     connection: &mut PgConnection,
-    found: &store::QuestionForOperator,
+    found: &definitions::QuestionForOperator,
     resolution: Option<Vec<i64>>,
     is_void: bool,
 ) -> Result<(), QuestionError> {
@@ -144,17 +144,17 @@ async fn save(
     let now = database::now(&mut *connection).await?;
     let wanted = &write.wanted;
     let id = if let Some(stored) = write.stored {
-        store::update_question(connection, stored.id, wanted).await?;
+        definitions::update_question(connection, stored.id, wanted).await?;
         stored.id
     } else {
-        store::insert_question(connection, tournament, write.key, wanted, now).await?
+        definitions::insert_question(connection, tournament, write.key, wanted, now).await?
     };
     if !write.new_result {
         return Ok(id);
     }
     let nearest = wanted.resolution.as_ref().filter(|_| wanted.scoring == Some(NumberScoring::Nearest));
     let distance = match nearest.and_then(|numbers| numbers.first()) {
-        Some(&number) => store::smallest_distance(connection, id, number).await?,
+        Some(&number) => definitions::smallest_distance(connection, id, number).await?,
         None => None,
     };
     let (locks_at, round) = write.counts;
@@ -166,7 +166,7 @@ async fn save(
         locks_at,
         round,
     };
-    store::record_result(connection, &result, now, now + LOOK_AGAIN).await?;
+    definitions::record_result(connection, &result, now, now + LOOK_AGAIN).await?;
     outbox::enqueue(connection, &[planned_question(id)?]).await?;
     Ok(id)
 }

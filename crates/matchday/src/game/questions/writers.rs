@@ -18,7 +18,10 @@ use web::ids::{MatchId, QuestionId, UserId};
 use super::{
     rules::{Answer, Status},
     service::{AnswerError, Saved},
-    store::{self, Current, NewAnswer},
+    store::{
+        self,
+        answers::{self, Current, NewAnswer},
+    },
 };
 
 /// Number of slots that the tally of a question is spread over.
@@ -113,7 +116,7 @@ impl Batch {
         shards: &Ranges,
         answers: &[NewAnswer],
     ) -> sqlx::Result<()> {
-        let new = store::insert(connection, answers, self.now).await?;
+        let new = answers::insert(connection, answers, self.now).await?;
         let (first, rest): (Vec<NewAnswer>, Vec<NewAnswer>) =
             answers.iter().copied().partition(|answer| new.contains(&answer.key()));
         for answer in first {
@@ -123,7 +126,7 @@ impl Batch {
         if rest.is_empty() {
             return Ok(());
         }
-        let earlier = store::lock_earlier(connection, shards, &rest).await?;
+        let earlier = answers::lock_earlier(connection, shards, &rest).await?;
         let mut replacing = Vec::new();
         for answer in rest {
             let Some(before) = earlier.get(&answer.key()) else { continue };
@@ -137,7 +140,7 @@ impl Batch {
             self.count(answer, 1);
             replacing.push(answer);
         }
-        store::replace(connection, shards, &replacing, self.now).await
+        answers::replace(connection, shards, &replacing, self.now).await
     }
 
     fn outcome(&self, entry: &Entry) -> Outcome {
@@ -166,8 +169,8 @@ impl Write for Writer {
         let questions: HashSet<i64> = entries.iter().map(|entry| entry.question.0).collect();
         let questions: Vec<i64> = questions.into_iter().collect();
         let events = self.matches_of(connection, &questions).await?;
-        let mut tx = store::begin_at_gates(connection, &events, &questions).await?;
-        let Some((now, current)) = store::current(&mut tx, &questions).await? else {
+        let mut tx = answers::begin_at_gates(connection, &events, &questions).await?;
+        let Some((now, current)) = answers::current(&mut tx, &questions).await? else {
             tx.rollback().await?;
             return Ok(entries.iter().map(|_| Err(AnswerError::NoSuchQuestion)).collect());
         };
@@ -177,7 +180,7 @@ impl Write for Writer {
             let shards = self.shards.get(&mut tx).await?;
             batch.save(&mut tx, shards, &answers).await?;
             // Last, because writers of other processes may wait for this writer's slot.
-            store::add_to_tallies(&mut tx, self.slot, &batch.tally).await?;
+            answers::add_to_tallies(&mut tx, self.slot, &batch.tally).await?;
         }
         tx.commit().await?;
         Ok(entries.iter().map(|entry| batch.outcome(entry)).collect())
