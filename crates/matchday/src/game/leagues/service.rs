@@ -525,13 +525,10 @@ impl Leagues {
     /// Returns a page of the table. Leaves out users whom the caller has blocked; the ranks of the others stay.
     pub async fn table(&self, user: UserId, id: LeagueId, page: TablePage) -> Result<TableView, LeagueError> {
         let StoredLeague { league, joined_at, .. } = self.visible(user, id).await?;
-        let (db, own) = (&self.inner.db, joined_at.map(|joined_at| (user, joined_at)));
-        let Shown { rows, own, neighbours, round_complete, winners, next } =
-            self.inner.tables.shown(&league, page, own).await?;
-        let blocked = store::blocked_by(db, user).await?;
-        let shown: Vec<i64> = rows.iter().chain(&neighbours).chain(&winners).map(|row| row.user.0).collect();
-        // A copied table may contain members who have left.
-        let players = store::named_members(db, id, &shown).await?;
+        let own = joined_at.map(|joined_at| (user, joined_at));
+        let (shown, players) = self.inner.tables.shown(&league, page, own).await?;
+        let Shown { rows, own, neighbours, round_complete, winners, next } = shown;
+        let blocked = store::blocked_by(&self.inner.db, user).await?;
         let named = |row: &TableRow| {
             let player = players.get(&row.user).filter(|_| !blocked.contains(&row.user.0))?;
             Some((*row, player.clone()))

@@ -652,6 +652,52 @@ pub(super) async fn rounds(
     .await
 }
 
+/// Scores of a user, summed over the scopes of a table, and over those of its latest round.
+struct Sums {
+    user_id: UserId,
+    username: Option<String>,
+    name: Option<String>,
+    points: i32,
+    exact: i32,
+    correct: i32,
+    settled: i32,
+    latest_points: i32,
+    latest_exact: i32,
+    latest_correct: i32,
+    latest_settled: i32,
+}
+
+impl Sums {
+    fn score(&self) -> MemberScore {
+        let score = |points, exact, correct, settled| Score { points, exact, correct, settled, ..Score::default() };
+        MemberScore {
+            all: score(self.points, self.exact, self.correct, self.settled),
+            latest_round: score(self.latest_points, self.latest_exact, self.latest_correct, self.latest_settled),
+        }
+    }
+}
+
+/// Selects sums of the scores `s` in the scopes `$2`, and in those of the latest round, `$3`. This is a macro because
+/// checked queries accept only literals.
+macro_rules! sums {
+    ($columns:tt, $rest:tt, $($value:expr),+ $(,)?) => {
+        sqlx::query_as!(
+            Sums,
+            "select " + $columns + r#",
+                    coalesce(sum(s.points) filter (where s.scope = any($2)), 0)::integer as "points!",
+                    coalesce(sum(s.exact) filter (where s.scope = any($2)), 0)::integer as "exact!",
+                    coalesce(sum(s.correct) filter (where s.scope = any($2)), 0)::integer as "correct!",
+                    coalesce(sum(s.settled) filter (where s.scope = any($2)), 0)::integer as "settled!",
+                    coalesce(sum(s.points) filter (where s.scope = any($3)), 0)::integer as "latest_points!",
+                    coalesce(sum(s.exact) filter (where s.scope = any($3)), 0)::integer as "latest_exact!",
+                    coalesce(sum(s.correct) filter (where s.scope = any($3)), 0)::integer as "latest_correct!",
+                    coalesce(sum(s.settled) filter (where s.scope = any($3)), 0)::integer as "latest_settled!" "#
+                + $rest,
+            $($value),+
+        )
+    };
+}
+
 /// Sums the scores of these users in `scopes`, and those in `latest`. Users without a score are missing.
 pub(super) async fn score_sums(
     executor: impl PgExecutor<'_>,
@@ -659,43 +705,64 @@ pub(super) async fn score_sums(
     scopes: &[String],
     latest: &[String],
 ) -> sqlx::Result<Vec<(UserId, MemberScore)>> {
-    let rows = sqlx::query!(
-        r#"select user_id as "user: UserId",
-                  coalesce(sum(points) filter (where scope = any($2)), 0)::integer as "points!",
-                  coalesce(sum(exact) filter (where scope = any($2)), 0)::integer as "exact!",
-                  coalesce(sum(correct) filter (where scope = any($2)), 0)::integer as "correct!",
-                  coalesce(sum(settled) filter (where scope = any($2)), 0)::integer as "settled!",
-                  coalesce(sum(points) filter (where scope = any($3)), 0)::integer as "latest_points!",
-                  coalesce(sum(exact) filter (where scope = any($3)), 0)::integer as "latest_exact!",
-                  coalesce(sum(correct) filter (where scope = any($3)), 0)::integer as "latest_correct!",
-                  coalesce(sum(settled) filter (where scope = any($3)), 0)::integer as "latest_settled!"
-           from user_scores
-           where user_id = any($1) and scope = any($2 || $3)
-           group by user_id"#,
+    let rows = sums!(
+        r#"s.user_id as "user_id!: UserId", null as "username?", null as "name?""#,
+        "from user_scores s where s.user_id = any($1) and s.scope = any($2::text[] || $3::text[]) group by s.user_id",
         users,
         scopes,
         latest,
     )
     .fetch_all(executor)
     .await?;
-    let score = |points, exact, correct, settled| Score { points, exact, correct, settled, ..Score::default() };
-    let sums = rows.into_iter().map(|row| {
-        let all = score(row.points, row.exact, row.correct, row.settled);
-        let latest_round = score(row.latest_points, row.latest_exact, row.latest_correct, row.latest_settled);
-        (row.user, MemberScore { all, latest_round })
-    });
-    Ok(sums.collect())
+    Ok(rows.into_iter().map(|row| (row.user_id, row.score())).collect())
 }
 
-/// A member's points by round, summed from predictions or answers.
+/// A member with their name, unless the account was deleted, and their score.
+pub(super) struct ScoredMember {
+    pub(super) user: UserId,
+    pub(super) player: Option<Player>,
+    pub(super) score: MemberScore,
+}
+
+/// Returns the members of a league with their scores in `scopes` and in `latest`, in the order of their ids.
+pub(super) async fn member_scores(
+    executor: impl PgExecutor<'_>,
+    league: LeagueId,
+    scopes: &[String],
+    latest: &[String],
+) -> sqlx::Result<Vec<ScoredMember>> {
+    let rows = sums!(
+        r#"m.user_id as "user_id!: UserId", u.username as "username?", u.name as "name?""#,
+        "from league_members m
+         left join users u on u.user_id = m.user_id
+         left join user_scores s on s.user_id = m.user_id and s.scope = any($2::text[] || $3::text[])
+         where m.league_id = $1
+         group by m.user_id, u.username, u.name
+         order by m.user_id",
+        league.0,
+        scopes,
+        latest,
+    )
+    .fetch_all(executor)
+    .await?;
+    let member = |row: Sums| {
+        let (user, score) = (row.user_id, row.score());
+        let player = row.username.map(|username| Player { id: user, username, name: row.name });
+        ScoredMember { user, player, score }
+    };
+    Ok(rows.into_iter().map(member).collect())
+}
+
+/// A member's points in a round, summed from predictions or answers.
 pub(super) struct RoundScore {
     pub(super) user: UserId,
     pub(super) round: Option<i16>,
     pub(super) score: Score,
 }
 
-/// Sums the points of members from their answers, for questions that lock at or after the member's time.
-pub(super) async fn exact_answers(
+/// Sums the points of members from their predictions and answers, for matches that start, and questions that lock, at or
+/// after the member's time. Predictions and answers of a round are separate rows.
+pub(super) async fn exact_scores(
     executor: impl PgExecutor<'_>,
     tournaments: &[i64],
     from_round: Option<i16>,
@@ -703,7 +770,17 @@ pub(super) async fn exact_answers(
     since: &[OffsetDateTime],
 ) -> sqlx::Result<Vec<RoundScore>> {
     let rows = sqlx::query!(
-        r#"select c.user_id as "user!: UserId", r.round, sum(c.points)::integer as "points!", count(*)::integer as "answered!"
+        r#"select c.user_id as "user!: UserId", e.round, sum(c.points)::integer as "points!",
+                  sum(c.exact)::integer as "exact!", sum(c.correct)::integer as "correct!",
+                  count(*)::integer as "settled!", 0 as "answered!"
+           from events e
+           join result_points c on c.event_id = e.id and c.revision = e.result_revision
+           join unnest($3::bigint[], $4::timestamptz[]) as m (user_id, since)
+             on m.user_id = c.user_id and m.since <= e.start_time
+           where e.tournament_id = any($1) and ($2::smallint is null or e.round >= $2) and c.user_id = any($3)
+           group by c.user_id, e.round
+           union all
+           select c.user_id, r.round, sum(c.points)::integer, 0, 0, 0, count(*)::integer
            from questions q
            join question_results r on r.question_id = q.id and r.revision = q.result_revision
            join question_points c on c.question_id = q.id and c.revision = q.result_revision
@@ -718,46 +795,12 @@ pub(super) async fn exact_answers(
     )
     .fetch_all(executor)
     .await?;
-    let score = |points, answered| Score { points, answered, ..Score::default() };
-    Ok(rows
-        .into_iter()
-        .map(|row| RoundScore { user: row.user, round: row.round, score: score(row.points, row.answered) })
-        .collect())
-}
-
-/// Sums the points of members from their predictions, for matches that start at or after the member's time.
-pub(super) async fn exact_scores(
-    executor: impl PgExecutor<'_>,
-    tournaments: &[i64],
-    from_round: Option<i16>,
-    users: &[i64],
-    since: &[OffsetDateTime],
-) -> sqlx::Result<Vec<RoundScore>> {
-    let rows = sqlx::query!(
-        r#"select c.user_id as "user!: UserId", e.round, sum(c.points)::integer as "points!",
-                  sum(c.exact)::integer as "exact!", sum(c.correct)::integer as "correct!", count(*)::integer as "settled!"
-           from events e
-           join result_points c on c.event_id = e.id and c.revision = e.result_revision
-           join unnest($3::bigint[], $4::timestamptz[]) as m (user_id, since)
-             on m.user_id = c.user_id and m.since <= e.start_time
-           where e.tournament_id = any($1) and ($2::smallint is null or e.round >= $2) and c.user_id = any($3)
-           group by c.user_id, e.round"#,
-        tournaments,
-        from_round,
-        users,
-        since,
-    )
-    .fetch_all(executor)
-    .await?;
-    let score = |points, exact, correct, settled| Score { points, exact, correct, settled, ..Score::default() };
-    Ok(rows
-        .into_iter()
-        .map(|row| RoundScore {
-            user: row.user,
-            round: row.round,
-            score: score(row.points, row.exact, row.correct, row.settled),
-        })
-        .collect())
+    let scored = rows.into_iter().map(|row| {
+        let (points, exact, correct) = (row.points, row.exact, row.correct);
+        let score = Score { points, exact, correct, settled: row.settled, answered: row.answered };
+        RoundScore { user: row.user, round: row.round, score }
+    });
+    Ok(scored.collect())
 }
 
 /// Stores the room of a league.

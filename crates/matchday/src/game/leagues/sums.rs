@@ -10,10 +10,12 @@ use web::ids::UserId;
 use super::{
     rules::{CountsFrom, League, MemberScore},
     store::{self, RoundRow},
+    table::Players,
 };
 use crate::game::scores::rules::Scope;
 
-/// Matches and questions that count for a table, from the results that exist at one time. Stored with the copy of a large table.
+/// Matches and questions that count for a table, from the results that exist at one time. Stored with the copy of a large
+/// table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Outline {
     /// Round of the table; `None` for the table of all rounds.
@@ -80,6 +82,18 @@ pub(super) async fn sum(
     Ok(members.iter().map(|(user, _)| (*user, scores.get(user).copied().unwrap_or_default())).collect())
 }
 
+/// Sums the scores of all members of a league that does not count matches by time, and returns their names.
+pub(super) async fn of_league(
+    db: &PgPool,
+    league: &League,
+    outline: &Outline,
+) -> sqlx::Result<(Vec<(UserId, MemberScore)>, Players)> {
+    let members = store::member_scores(db, league.id, &outline.scopes, &outline.latest_scopes).await?;
+    let scores = members.iter().map(|member| (member.user, member.score)).collect();
+    let players = members.into_iter().filter_map(|member| Some((member.user, member.player?))).collect();
+    Ok((scores, players))
+}
+
 async fn exact_sums(
     db: &PgPool,
     league: &League,
@@ -94,9 +108,7 @@ async fn exact_sums(
         .map(|(_, joined)| if league.counts_from == CountsFrom::Joined { start.max(*joined) } else { start })
         .collect();
     let mut sums: HashMap<UserId, MemberScore> = HashMap::new();
-    let mut rows = store::exact_scores(db, &tournaments, league.from_round, users, &since).await?;
-    rows.extend(store::exact_answers(db, &tournaments, league.from_round, users, &since).await?);
-    for row in rows {
+    for row in store::exact_scores(db, &tournaments, league.from_round, users, &since).await? {
         let member = sums.entry(row.user).or_default();
         if outline.round.is_none() || row.round == outline.round {
             member.all += row.score;

@@ -1,5 +1,6 @@
 //! Tables of leagues. The table of a small league is summed from the scores of the members when it is read, and kept for
-//! a second, so that many readers of one league share the work. That of a large league is read from Redis.
+//! a second, so that many readers of one league share the work. Most leagues count the same matches, so these are kept
+//! for a second too. The table of a large league is read from Redis.
 
 use std::{
     collections::HashMap,
@@ -10,21 +11,24 @@ use std::{
 use platform::Core;
 use redis::aio::ConnectionManager;
 use sqlx::PgPool;
+use time::OffsetDateTime;
 use tokio::sync::Mutex;
-use web::ids::{LeagueId, UserId};
+use web::ids::{LeagueId, TournamentId, UserId};
 
 use super::{
     large::{CopiedRanks, LargeTables},
-    rules::{self, League, Position, TableRow},
+    rules::{self, League, Player, Position, TableRow},
     store,
-    sums::{self, Member},
+    sums::{self, Member, Outline},
 };
 use crate::game::scores::{leaderboard_cache::LeaderboardError, rounds::MOST_WINNERS};
 
-/// Time for which a table is kept.
+/// Greatest age of a kept table, and of the matches that it counts.
 const KEPT_FOR: Duration = Duration::from_secs(1);
 /// Number of kept tables.
 const KEPT: usize = 10_000;
+/// Number of kept outlines.
+const KEPT_OUTLINES: usize = 1_000;
 /// Number of locks that share the computation of tables. Two leagues may have the same one, and then wait for each other.
 const LOCKS: i64 = 64;
 
@@ -34,6 +38,12 @@ const MEMBERS_AT_ONCE: i32 = 20_000;
 
 /// Tables of many leagues, each with its latest round.
 pub(super) type ManyTables = HashMap<LeagueId, (Option<i16>, Vec<TableRow>)>;
+
+/// Names of members; deleted users are missing.
+pub(super) type Players = HashMap<UserId, Player>;
+
+/// What decides the outline of a table: tournaments, first round, first time, and the round of the table.
+type Counted = (Vec<TournamentId>, Option<i16>, Option<OffsetDateTime>, Option<i16>);
 
 /// Requested page of a table.
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +78,7 @@ pub struct Ranking {
 struct LeagueTable {
     /// All members, in the order of the table.
     rows: Vec<TableRow>,
+    players: Players,
     /// Whether the round is complete; `None` for the table of all rounds.
     round_complete: Option<bool>,
 }
@@ -79,6 +90,12 @@ struct Kept {
     read_at: Instant,
 }
 
+#[derive(Clone)]
+struct KeptOutline {
+    outline: Arc<Outline>,
+    read_at: Instant,
+}
+
 /// Computes and keeps tables.
 pub(super) struct Tables {
     db: PgPool,
@@ -87,6 +104,8 @@ pub(super) struct Tables {
     large_from: i32,
     kept: quick_cache::sync::Cache<(LeagueId, Option<i16>), Kept>,
     locks: Vec<Mutex<()>>,
+    outlines: quick_cache::sync::Cache<Counted, KeptOutline>,
+    outline_lock: Mutex<()>,
 }
 
 impl Tables {
@@ -97,6 +116,8 @@ impl Tables {
             large_from: large_from.into(),
             kept: quick_cache::sync::Cache::new(KEPT),
             locks: (0..LOCKS).map(|_| Mutex::default()).collect(),
+            outlines: quick_cache::sync::Cache::new(KEPT_OUTLINES),
+            outline_lock: Mutex::default(),
         }
     }
 
@@ -105,17 +126,24 @@ impl Tables {
         league.max_members > self.large_from && !league.is_exact()
     }
 
-    /// Reads a page of the table of a league, as seen by `own`, or by a user who is not a member.
+    /// Reads a page of the table of a league, as seen by `own`, or by a user who is not a member, and the names of its
+    /// members. Members who have left since a table was copied have no name.
     pub(super) async fn shown(
         &self,
         league: &League,
         page: TablePage,
         own: Option<Member>,
-    ) -> Result<Shown, LeaderboardError> {
+    ) -> Result<(Shown, Players), LeaderboardError> {
         if self.is_large(league) {
-            return self.large.shown(league, page, own).await;
+            let shown = self.large.shown(league, page, own).await?;
+            let players = store::named_members(&self.db, league.id, &shown.users()).await?;
+            return Ok((shown, players));
         }
-        Ok(self.of(league, page.round).await?.shown(page, own))
+        let table = self.of(league, page.round).await?;
+        let shown = table.shown(page, own);
+        let named = |user: i64| table.players.get(&UserId(user)).map(|player| (player.id, player.clone()));
+        let players = shown.users().into_iter().filter_map(named).collect();
+        Ok((shown, players))
     }
 
     /// Returns the ranks of these members.
@@ -202,8 +230,9 @@ impl Tables {
         if let Some(kept) = self.current(league, round) {
             return Ok(kept);
         }
-        let read_at = Instant::now();
-        let table = Arc::new(self.compute(league, round).await?);
+        // A table is as old as its oldest part.
+        let KeptOutline { outline, read_at } = self.outline(league, round).await?;
+        let table = Arc::new(self.compute(league, &outline).await?);
         let kept = Kept { table: Arc::clone(&table), members_version: league.members_version, read_at };
         self.kept.insert((league.id, round), kept);
         Ok(table)
@@ -215,12 +244,33 @@ impl Tables {
         is_current.then_some(kept.table)
     }
 
-    async fn compute(&self, league: &League, round: Option<i16>) -> sqlx::Result<LeagueTable> {
-        let outline = sums::outline(&self.db, league, round).await?;
-        let members = store::members(&self.db, league.id).await?;
-        let scores = sums::sum(&self.db, league, &outline, &members).await?;
+    /// Returns the matches that count for a table. Requests that find none that is recent enough wait for the first.
+    async fn outline(&self, league: &League, round: Option<i16>) -> sqlx::Result<KeptOutline> {
+        let counted = (league.tournaments.clone(), league.from_round, league.from, round);
+        let current = || self.outlines.get(&counted).filter(|kept| kept.read_at.elapsed() < KEPT_FOR);
+        if let Some(kept) = current() {
+            return Ok(kept);
+        }
+        let _turn = self.outline_lock.lock().await;
+        if let Some(kept) = current() {
+            return Ok(kept);
+        }
+        let read_at = Instant::now();
+        let kept = KeptOutline { outline: Arc::new(sums::outline(&self.db, league, round).await?), read_at };
+        self.outlines.insert(counted, kept.clone());
+        Ok(kept)
+    }
+
+    async fn compute(&self, league: &League, outline: &Outline) -> sqlx::Result<LeagueTable> {
+        let (scores, players) = if league.is_exact() {
+            let members = store::members(&self.db, league.id).await?;
+            let users: Vec<i64> = members.iter().map(|(user, _)| user.0).collect();
+            (sums::sum(&self.db, league, outline, &members).await?, store::players(&self.db, &users).await?)
+        } else {
+            sums::of_league(&self.db, league, outline).await?
+        };
         let rows = rules::table(&scores, outline.latest.is_some());
-        Ok(LeagueTable { rows, round_complete: outline.round_complete })
+        Ok(LeagueTable { rows, players, round_complete: outline.round_complete })
     }
 }
 
@@ -236,6 +286,13 @@ fn batches(leagues: &[League]) -> Vec<&[League]> {
     }
     batches.extend((first < leagues.len()).then(|| &leagues[first..]));
     batches
+}
+
+impl Shown {
+    /// Ids of all users that it shows.
+    fn users(&self) -> Vec<i64> {
+        self.rows.iter().chain(&self.neighbours).chain(&self.winners).map(|row| row.user.0).collect()
+    }
 }
 
 impl LeagueTable {

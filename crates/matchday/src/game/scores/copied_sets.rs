@@ -49,7 +49,8 @@ const CLAIM: Duration = Duration::from_mins(1);
 const NOW: &str = "local time = redis.call('TIME')\nlocal now = time[1] * 1000 + math.floor(time[2] / 1000)\n";
 
 /// Claims the next copy, unless the present one is not due or another process holds the claim. Returns the time of the
-/// claim, 0 if the copy is not due, or -1 if another process holds the claim. In the scripts of this module, `KEYS` are the due time, the claim, the note, and for each set its key and that of the set in progress.
+/// claim, 0 if the copy is not due, or -1 if another process holds the claim. In the scripts of this module, `KEYS` are
+/// the due time, the claim, the note, and for each set its key and that of the set in progress.
 const BEGIN: &str = r"
 local due = tonumber(redis.call('GET', KEYS[1]) or '')
 if due and due > now then return 0 end
