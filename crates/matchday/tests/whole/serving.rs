@@ -215,14 +215,14 @@ async fn metrics_health_and_readiness_are_on_the_private_listener() {
         let count = |status: u16| {
             format!("matchday_http_seconds_count{{method=\"GET\",route=\"/api/auth/events\",status=\"{status}\"}}")
         };
-        for line in [
-            format!("{} 3", count(200)),
-            format!("{} 1", count(401)),
-            "matchday_session_lookups_total 1".to_owned(),
-            "matchday_pages_built_total 1".to_owned(),
-        ] {
+        for line in
+            [format!("{} 3", count(200)), format!("{} 1", count(401)), "matchday_session_lookups_total 1".to_owned()]
+        {
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }
+        // A page is kept for a second, so on a busy machine it may have been built again.
+        let built = text.lines().find_map(|line| line.strip_prefix("matchday_pages_built_total ")?.parse::<u8>().ok());
+        assert!(built.is_some_and(|built| (1..=3).contains(&built)), "{built:?} pages were built\n{text}");
         // Periodic gauges have a value after their first update.
         eventually("the gauges are set", async || {
             let answer = reqwest::get(format!("{}/metrics", process.private)).await.expect("a response");
