@@ -102,7 +102,7 @@ impl<S: Send + Sync> FromRequestParts<S> for LastEventId {
 /// - `tally`: the predictions of a match, at most once a second.
 /// - `points`: the points that the caller earned with a match.
 /// - `rank`: the caller's overall rank, after the scores of a match they predicted were applied.
-/// - `league.rank`: the caller's rank in a league changed, after the scores of a match were applied.
+/// - `league.rank`: the caller's rank in a league changed, after the scores of a match or question were applied.
 /// - `round`: a round of a tournament is complete, or its winners may have changed.
 /// - `reset`: events were missed that are no longer available; reload the lists.
 /// - `chat`: with `chat=true`, a message of the room, the end of the replay, or the removal of a message. First come up

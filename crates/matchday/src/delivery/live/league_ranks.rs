@@ -1,8 +1,9 @@
 //! Ranks of listeners in their leagues.
 //!
 //! A change is found by comparison with the rank that is remembered for each listener and league. Ranks are looked up when
-//! a user connects, and after the scores of a match or question were applied, for the users who are connected to this process only. One
-//! task does this for the whole process, and everything that has waited meanwhile is looked up together.
+//! a user connects, and after the scores of a match or question were applied, for the users who are connected to this
+//! process only. One task does this for the whole process, and everything that has waited meanwhile is looked up
+//! together.
 //!
 //! A table of a large league is a copy, which may be older than the scores. It is looked up again until it is not.
 

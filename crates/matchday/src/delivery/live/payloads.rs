@@ -165,7 +165,7 @@ pub(crate) struct StreamRank {
     pub(super) points: i32,
 }
 
-/// The caller's new rank in a league, after the scores of a match were applied.
+/// The caller's new rank in a league, after the scores of a match or question were applied.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct StreamLeagueRank {
     pub(super) league_id: LeagueId,
