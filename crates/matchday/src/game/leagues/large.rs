@@ -20,7 +20,7 @@ use super::{
     table::{Ranking, Shown, TablePage},
 };
 use crate::game::scores::{
-    copied_sets::{self, CopiedSets, Kind, Listed, PAGE, SetWriter, Wanted, ranked},
+    copied_sets::{self, CopiedSets, Filled, Kind, Listed, PAGE, SetWriter, Wanted, ranked},
     leaderboard_cache::LeaderboardError,
     rounds::MOST_WINNERS,
     rules::{Score, Standing, member},
@@ -33,6 +33,9 @@ const KIND: Kind = Kind { sets: &["", BEFORE], pause_factor: 3 };
 const RETENTION: Duration = Duration::from_hours(1);
 /// The same for a table of one round, because a league has many rounds.
 const ROUND_RETENTION: Duration = Duration::from_mins(10);
+/// A copy older than this is replaced even if no result or membership has changed, because operators can repair scores.
+/// In milliseconds.
+const MAX_AGE: i64 = 10 * 60 * 1_000;
 
 /// Lua functions: the number of members with more points than a key, the number of members up to a key and a member, and
 /// consecutive members with their ranks before the latest round, 0 without one.
@@ -124,11 +127,24 @@ pub(super) struct LargeTables {
 }
 
 /// Stored with a copy.
-#[derive(Serialize, Deserialize)]
+#[derive(PartialEq, Eq, Serialize, Deserialize)]
 struct Note {
     /// Time at which the copy began, in milliseconds by the clock of the Redis server.
     began_at: i64,
+    /// Version of the members, and time of the latest result in the scores, in nanoseconds. Together with the outline,
+    /// they tell whether the table has changed.
+    members_version: i64,
+    applied_at: Option<i128>,
     outline: Outline,
+}
+
+impl Note {
+    /// Whether a copy with this note would equal the present one, which is not too old.
+    fn is_like(&self, present: &str) -> bool {
+        let Ok(present) = serde_json::from_str::<Self>(present) else { return false };
+        let is_recent = self.began_at - present.began_at < MAX_AGE;
+        is_recent && Self { began_at: self.began_at, ..present } == *self
+    }
 }
 
 /// Ranks of members, read from a copy.
@@ -288,7 +304,7 @@ impl LargeTables {
             places.arg(rules::standing(score.all).key());
         }
         let (overdue, read_at, note, keys, ahead): LookedUp = self.sets.invoke(&places).await?;
-        let Some((overdue, Note { began_at, outline })) = read_note(overdue, &note) else { return Ok(None) };
+        let Some((overdue, Note { began_at, outline, .. })) = read_note(overdue, &note) else { return Ok(None) };
         let copied = members.iter().zip(keys).map(|((user, _), key)| (*user, key.parse().ok().map(points_of)));
         let late = late.iter().map(|(user, score)| (*user, Some(score.all.points)));
         let ranking = |((user, points), ahead): ((_, Option<i32>), i64)| {
@@ -397,16 +413,27 @@ impl Copied {
     }
 }
 
-/// Writes the standings of all members, also of those without points. Returns the outline of the table.
-async fn fill(db: PgPool, league: League, round: Option<i16>, writer: SetWriter) -> Result<String, LeaderboardError> {
-    // Scores are read later, so they include all results that the outline knows.
+/// Writes the standings of all members, also of those without points, unless nothing has changed since the present copy.
+async fn fill(db: PgPool, league: League, round: Option<i16>, writer: SetWriter) -> Result<Filled, LeaderboardError> {
+    // Scores are read later, so they include all results that the note knows.
+    let applied = store::applied(&db, &league.tournament_ids()).await?;
     let outline = sums::outline(&db, &league, round).await?;
+    let note = Note {
+        began_at: writer.began_at(),
+        members_version: league.members_version,
+        applied_at: applied.latest.map(OffsetDateTime::unix_timestamp_nanos),
+        outline,
+    };
+    if !applied.is_pending && note.is_like(&writer.present_note().await?) {
+        return Ok(Filled::Unchanged);
+    }
+    let outline = &note.outline;
     let mut after = i64::MIN;
     loop {
         let members = store::members_after(&db, league.id, after, PAGE).await?;
         let Some((last, _)) = members.last() else { break };
         after = last.0;
-        let scores = sums::sum(&db, &league, &outline, &members).await?;
+        let scores = sums::sum(&db, &league, outline, &members).await?;
         let standings = |score: fn(&MemberScore) -> Score| -> Vec<(UserId, Standing)> {
             scores.iter().map(|(user, sums)| (*user, rules::standing(score(sums)))).collect()
         };
@@ -415,8 +442,8 @@ async fn fill(db: PgPool, league: League, round: Option<i16>, writer: SetWriter)
             writer.add(1, &standings(MemberScore::before)).await?;
         }
     }
-    let note = Note { began_at: writer.began_at(), outline };
-    serde_json::to_string(&note).map_err(|error| sqlx::Error::Encode(error.into()).into())
+    let note = serde_json::to_string(&note).map_err(|error| sqlx::Error::Encode(error.into()))?;
+    Ok(Filled::Copied { note })
 }
 
 /// Name of the copy of a table.

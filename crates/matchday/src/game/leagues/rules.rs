@@ -112,6 +112,10 @@ impl League {
     pub fn is_exact(&self) -> bool {
         self.from.is_some() || self.counts_from == CountsFrom::Joined
     }
+
+    pub(super) fn tournament_ids(&self) -> Vec<i64> {
+        self.tournaments.iter().map(|id| id.0).collect()
+    }
 }
 
 /// A user as shown in a league.

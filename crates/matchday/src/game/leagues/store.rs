@@ -652,6 +652,29 @@ pub(super) async fn rounds(
     .await
 }
 
+/// How far the scores follow the results of some tournaments.
+pub(super) struct Applied {
+    /// Time at which the latest result reached all scores.
+    pub(super) latest: Option<OffsetDateTime>,
+    /// Whether a result has not reached all scores.
+    pub(super) is_pending: bool,
+}
+
+pub(super) async fn applied(executor: impl PgExecutor<'_>, tournaments: &[i64]) -> sqlx::Result<Applied> {
+    sqlx::query_as!(
+        Applied,
+        r#"select max(applied_at) as latest, coalesce(bool_or(applied_at is null), false) as "is_pending!"
+           from (select r.applied_at from event_results r join events e on e.id = r.event_id
+                 where e.tournament_id = any($1)
+                 union all
+                 select r.applied_at from question_results r join questions q on q.id = r.question_id
+                 where q.tournament_id = any($1)) results"#,
+        tournaments,
+    )
+    .fetch_one(executor)
+    .await
+}
+
 /// Scores of a user, summed over the scopes of a table, and over those of its latest round.
 struct Sums {
     user_id: UserId,

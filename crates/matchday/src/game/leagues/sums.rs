@@ -37,7 +37,7 @@ pub(super) type Member = (UserId, OffsetDateTime);
 
 /// Finds the matches that count for a table.
 pub(super) async fn outline(db: &PgPool, league: &League, round: Option<i16>) -> sqlx::Result<Outline> {
-    let tournaments: Vec<i64> = league.tournaments.iter().map(|id| id.0).collect();
+    let tournaments = league.tournament_ids();
     let rounds = store::rounds(db, &tournaments, league.from_round, league.from).await?;
     let of_table = |row: &&RoundRow| round.is_none() || row.round == round;
     let round_complete = round.map(|_| {
@@ -101,7 +101,7 @@ async fn exact_sums(
     users: &[i64],
     members: &[Member],
 ) -> sqlx::Result<HashMap<UserId, MemberScore>> {
-    let tournaments: Vec<i64> = league.tournaments.iter().map(|id| id.0).collect();
+    let tournaments = league.tournament_ids();
     let start = league.from.unwrap_or(OffsetDateTime::UNIX_EPOCH);
     let since: Vec<OffsetDateTime> = members
         .iter()

@@ -406,6 +406,47 @@ async fn members_of_large_league_change_before_next_copy() {
 }
 
 #[tokio::test]
+async fn large_table_is_copied_only_after_changes() {
+    TestApp::run_with(&LARGE, async |app| {
+        let fixtures = app.fixtures();
+        let event = fixtures.a_match("m").starting_in(FAR).put().await;
+        let tournament = tournament_of(app, event).await;
+        let [first, second, late] = [app.user().await, app.user().await, app.user().await];
+        let body = json!({"event_id": event, "prediction": "home", "score_prediction": {"home": 2, "away": 1}});
+        first.post("/api/auth/predictions", body).await.expect(201);
+        let league = create(&first, tournament, &json!({"max_members": 1_000})).await;
+        join(&second, &league).await.expect(200);
+        fixtures.a_match("m").starting_in(FAR).at("finished", 2, 1).put().await;
+        app.settle().await;
+        let points =
+            async || first.get(&path(&league, "/table")).await.expect(200)["data"]["rows"][0]["points"].clone();
+        assert_eq!(points().await, 40);
+        // No result and no membership, so the table does not follow.
+        sqlx::query("update user_scores set points = points + 1 where user_id = $1")
+            .bind(first.id.0)
+            .execute(&app.app.core.db)
+            .await
+            .expect("changed scores");
+        let due = std::time::Duration::from_millis(5_100);
+        tokio::time::sleep(due).await;
+        points().await;
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        assert_eq!(points().await, 40);
+        join(&late, &league).await.expect(200);
+        tokio::time::sleep(due).await;
+        for _ in 0..50 {
+            if points().await == 41 {
+                app.published().await;
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+        panic!("the table was not copied after a change");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn only_large_leagues_need_redis() {
     TestApp::run_with(&LARGE, async |app| {
         let fixtures = app.fixtures();

@@ -6,7 +6,8 @@
 //! A copy is from a point in time, and is replaced as a whole. The first request that finds it due starts the next copy
 //! in the background, and all requests are served from the old one meanwhile. A claim in Redis allows one copy at a time
 //! over all processes, and the due time at most one per interval. A request waits only if the copy is missing or long
-//! overdue. So a copy follows results and members within seconds, and one that is not requested costs nothing.
+//! overdue. So a copy follows results and members within seconds, and one that is not requested costs nothing. A builder
+//! that knows that nothing has changed keeps the present copy.
 //!
 //! A builder writes to sets of its own and renames them under its claim, so a slow builder cannot damage a newer copy.
 //! Sets and due time change in one script and expire, so a Redis server that restarts with old data serves either a due
@@ -81,6 +82,16 @@ redis.call('DEL', KEYS[2])
 return 1
 ";
 
+/// Keeps the present copy until the next one is due, if the claim still holds and there is a copy.
+const KEEP: &str = r"
+if redis.call('GET', KEYS[2]) ~= ARGV[1] or redis.call('EXISTS', KEYS[3]) == 0 then return 0 end
+for set = 4, #KEYS, 2 do redis.call('PEXPIRE', KEYS[set], 2 * ARGV[3]) end
+redis.call('PEXPIRE', KEYS[3], 2 * ARGV[3])
+redis.call('SET', KEYS[1], string.format('%.0f', now + ARGV[2]), 'PX', ARGV[3])
+redis.call('DEL', KEYS[2])
+return 1
+";
+
 /// Ends a claim early, after a failure.
 const ABANDON: &str = r"
 if redis.call('GET', KEYS[2]) == ARGV[1] then redis.call('PEXPIRE', KEYS[2], ARGV[2]) end
@@ -125,6 +136,7 @@ struct Inner {
     breaker: Breaker,
     begin: redis::Script,
     finish: redis::Script,
+    keep: redis::Script,
     abandon: redis::Script,
     copying: SingleFlight<String>,
     /// Limits concurrent copies, because they read many rows and requests need the database too.
@@ -138,6 +150,14 @@ pub struct Wanted {
     pub name: String,
     /// Time for which the copy is kept if it is not requested.
     pub retention: Duration,
+}
+
+/// What a builder did.
+pub enum Filled {
+    /// It wrote all sets. The note is stored with them, and can be empty.
+    Copied { note: String },
+    /// The present copy is up to date. Only for copies with a note.
+    Unchanged,
 }
 
 /// Writes the sets of a copy in progress.
@@ -166,6 +186,7 @@ impl CopiedSets {
             breaker: Breaker::new(2, Duration::from_secs(1)),
             begin: script(BEGIN),
             finish: script(FINISH),
+            keep: script(KEEP),
             abandon: redis::Script::new(ABANDON),
             copying: SingleFlight::default(),
             copying_slots: Semaphore::new(2),
@@ -196,15 +217,15 @@ impl CopiedSets {
     /// Starts the next copy if the present one is due: `overdue` is the time since then, or `None` without a copy. Waits
     /// for the copy only if there is none or it is long overdue. Returns true if the caller must read it again.
     ///
-    /// `fill` writes the sets and returns a note to be stored with them, which can be empty.
-    pub async fn refresh<Filled>(
+    /// `fill` writes the sets, or finds that the present copy is up to date.
+    pub async fn refresh<Filling>(
         &self,
         wanted: Wanted,
         overdue: Option<Duration>,
-        fill: impl FnOnce(SetWriter) -> Filled + Send + 'static,
+        fill: impl FnOnce(SetWriter) -> Filling + Send + 'static,
     ) -> bool
     where
-        Filled: Future<Output = Result<String, LeaderboardError>> + Send,
+        Filling: Future<Output = Result<Filled, LeaderboardError>> + Send,
     {
         match overdue {
             Some(Duration::ZERO) => return false,
@@ -219,14 +240,14 @@ impl CopiedSets {
 
     /// Starts a copy, unless this process is running one. If another process is, the work lasts until that one has
     /// finished if `waits`, and ends at once otherwise.
-    fn start_copying<Filled>(
+    fn start_copying<Filling>(
         &self,
         wanted: Wanted,
         waits: bool,
-        fill: impl FnOnce(SetWriter) -> Filled + Send + 'static,
+        fill: impl FnOnce(SetWriter) -> Filling + Send + 'static,
     ) -> Flight
     where
-        Filled: Future<Output = Result<String, LeaderboardError>> + Send,
+        Filling: Future<Output = Result<Filled, LeaderboardError>> + Send,
     {
         let inner = Arc::clone(&self.inner);
         self.inner.copying.start(wanted.name.clone(), async move {
@@ -238,14 +259,14 @@ impl CopiedSets {
 }
 
 impl Inner {
-    async fn copy<Filled>(
+    async fn copy<Filling>(
         self: &Arc<Self>,
         wanted: &Wanted,
         waits: bool,
-        fill: impl FnOnce(SetWriter) -> Filled,
+        fill: impl FnOnce(SetWriter) -> Filling,
     ) -> Result<(), LeaderboardError>
     where
-        Filled: Future<Output = Result<String, LeaderboardError>>,
+        Filling: Future<Output = Result<Filled, LeaderboardError>>,
     {
         let Ok(_slot) = self.copying_slots.acquire().await else { return Ok(()) };
         let (asked, token) = (Instant::now(), hex::encode(random::bytes::<8>(&*self.random)));
@@ -267,8 +288,8 @@ impl Inner {
             token: token.clone(),
             began_at,
         };
-        let note = match fill(writer).await {
-            Ok(note) => note,
+        let filled = match fill(writer).await {
+            Ok(filled) => filled,
             Err(error) => {
                 // Best effort: the claim also expires. The pause keeps requests from repeating a copy that fails.
                 let mut abandon = self.abandon.key(&keys);
@@ -278,7 +299,10 @@ impl Inner {
             }
         };
         let pause = INTERVAL.max(began.elapsed() * self.kind.pause_factor);
-        let mut finish = self.finish.key(&keys);
+        let (mut finish, note) = match filled {
+            Filled::Copied { note } => (self.finish.key(&keys), note),
+            Filled::Unchanged => (self.keep.key(&keys), String::new()),
+        };
         finish.arg(&token).arg(milliseconds(pause)).arg(milliseconds(wanted.retention + pause)).arg(note);
         let finished: bool = self.call(finish.invoke_async(&mut self.redis.clone())).await?;
         if finished { Ok(()) } else { Err(LeaderboardError::ClaimLost) }
@@ -325,6 +349,14 @@ impl SetWriter {
     /// Time at which the copy began, in milliseconds by the clock of the Redis server.
     pub fn began_at(&self) -> i64 {
         self.began_at
+    }
+
+    /// Note of the present copy; empty without a copy.
+    pub async fn present_note(&self) -> Result<String, LeaderboardError> {
+        let mut get = redis::cmd("GET");
+        get.arg(&self.keys.note);
+        let note: Option<String> = self.inner.call(get.query_async(&mut self.inner.redis.clone())).await?;
+        Ok(note.unwrap_or_default())
     }
 
     /// Adds users to the set with this position in [`Kind::sets`]. A user who is added twice has the later standing.

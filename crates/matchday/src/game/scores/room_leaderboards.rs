@@ -9,7 +9,7 @@ use sqlx::PgPool;
 use web::ids::{MatchId, RoomId, UserId};
 
 use super::{
-    copied_sets::{self, CopiedSets, Kind, Listed, PAGE, SetWriter, Wanted, ranked},
+    copied_sets::{self, CopiedSets, Filled, Kind, Listed, PAGE, SetWriter, Wanted, ranked},
     leaderboard_cache::{LeaderboardError, NEIGHBOURS, Place, READ, View},
     rules::{self, Scope, Standing},
     store::{self, ScoreRow},
@@ -102,7 +102,7 @@ impl RoomLeaderboards {
 }
 
 /// Writes the scores of all members. A member of several stands is written more than once, with the same result.
-async fn fill(db: PgPool, room: LargeRoom, scope: Scope, writer: SetWriter) -> Result<String, LeaderboardError> {
+async fn fill(db: PgPool, room: LargeRoom, scope: Scope, writer: SetWriter) -> Result<Filled, LeaderboardError> {
     let scope = scope.to_string();
     for place in members::places(&db, room.id, room.stand_of).await? {
         let mut after = 0;
@@ -117,5 +117,5 @@ async fn fill(db: PgPool, room: LargeRoom, scope: Scope, writer: SetWriter) -> R
             writer.add(0, &standings).await?;
         }
     }
-    Ok(String::new())
+    Ok(Filled::Copied { note: String::new() })
 }
