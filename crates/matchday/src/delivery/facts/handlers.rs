@@ -83,7 +83,7 @@ struct FactItem {
 #[derive(Serialize, ToSchema)]
 struct FactMeta {
     /// Position after the last fact of the response. Store it together with the facts, and continue from it.
-    #[schema(example = "AAAAAAAAAGS379wh")]
+    #[schema(example = "AAAAAAAAAGQv_Xoo")]
     next_after: String,
     /// Whether further facts can be read at once.
     more: bool,
