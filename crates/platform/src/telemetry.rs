@@ -334,7 +334,6 @@ fn describe_chat() {
         "matchday_mirror_corrections_total",
         "Memberships corrected by a comparison with the homeserver"
     );
-    metrics::describe_counter!("matchday_facts_recorded_total", "Facts added to the log that app backends read");
     metrics::describe_counter!("matchday_restrictions_total", "Restrictions of accounts by operators, by action");
     metrics::describe_counter!("matchday_reports_total", "Chat messages reported by users");
     metrics::describe_counter!("matchday_removals_total", "Chat messages removed, by source");

@@ -8,7 +8,7 @@ use time::{Duration, OffsetDateTime};
 
 use super::{
     rules::{self, After, Entry, Position},
-    store,
+    store::{self, Ends, Stored},
 };
 
 /// Time for which a fact is kept.
@@ -48,6 +48,23 @@ pub enum FactsError {
     Database(#[from] sqlx::Error),
 }
 
+impl Page {
+    fn empty(after: i64, more: bool) -> Self {
+        Self { items: String::new(), next_after: Position::after(after), more }
+    }
+}
+
+fn joined(facts: &[Stored]) -> String {
+    let mut items = String::with_capacity(facts.iter().map(|fact| fact.item.len() + 1).sum());
+    for fact in facts {
+        if !items.is_empty() {
+            items.push(',');
+        }
+        items.push_str(&fact.item);
+    }
+    items
+}
+
 impl Facts {
     pub fn new(core: &Core) -> Self {
         Self { db: core.db.clone(), clock: core.clock.clone() }
@@ -55,26 +72,35 @@ impl Facts {
 
     /// Reads at most `limit` facts after a position; without one, the oldest facts that are kept.
     pub async fn page(&self, after: Option<After>, limit: i64) -> Result<Page, FactsError> {
-        let (after, limit) = match after {
-            None => (None, limit),
-            Some(After::Position(position)) => (Some(position.number()), limit),
-            Some(After::Latest) => (Some(i64::MAX), 0),
-        };
-        let part = store::read(&self.db, after, limit).await?;
         let after = match after {
-            None => part.swept,
-            // The end of the log.
-            Some(i64::MAX) => part.newest,
-            Some(after) if after > part.newest => return Err(FactsError::Unknown),
-            Some(after) if after < part.swept => return Err(FactsError::Expired),
-            Some(after) => after,
+            None => None,
+            Some(After::Position(position)) => Some(position.number()),
+            Some(After::Latest) => return Ok(Page::empty(store::ends(&self.db).await?.newest, false)),
         };
-        let last = part.last.unwrap_or(after);
-        Ok(Page {
-            items: part.items.unwrap_or_default(),
-            next_after: Position::after(last),
-            more: last < part.newest,
-        })
+        // One more than requested, to know whether further facts exist.
+        let mut facts = store::read(&self.db, after, limit + 1).await?;
+        let Some(first) = facts.first().map(|fact| fact.position) else { return self.page_without_facts(after).await };
+        // Positions have no gaps, so facts in between were deleted.
+        if after.is_some_and(|after| first != after + 1) {
+            return Err(FactsError::Expired);
+        }
+        let limit = usize::try_from(limit).unwrap_or_default();
+        let more = facts.len() > limit;
+        facts.truncate(limit);
+        let last = facts.last().map_or(first - 1, |fact| fact.position);
+        Ok(Page { items: joined(&facts), next_after: Position::after(last), more })
+    }
+
+    /// Returns the page of a position without facts after it: the end of the log, or an invalid position.
+    async fn page_without_facts(&self, after: Option<i64>) -> Result<Page, FactsError> {
+        let Ends { newest, swept } = store::ends(&self.db).await?;
+        let after = after.unwrap_or(swept);
+        match after {
+            after if after > newest => Err(FactsError::Unknown),
+            after if after < swept => Err(FactsError::Expired),
+            // Facts may have been recorded a moment ago.
+            after => Ok(Page::empty(after, after < newest)),
+        }
     }
 
     /// Gives new facts their positions, until none is left. Returns how many. Two processes may do this at the same time.
@@ -107,7 +133,6 @@ impl Facts {
         }
         outbox::delete_new_facts(&mut tx, &found.iter().map(|fact| fact.id).collect::<Vec<_>>()).await?;
         tx.commit().await?;
-        metrics::counter!("matchday_facts_recorded_total").increment(entries.len() as u64);
         Ok(entries.len())
     }
 

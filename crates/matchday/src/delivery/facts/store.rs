@@ -35,36 +35,39 @@ pub(super) async fn append(
     Ok(())
 }
 
-/// Part of the log.
-pub(super) struct Part {
-    /// Position of the newest fact of the log.
-    pub(super) newest: i64,
-    /// Position of the newest deleted fact.
-    pub(super) swept: i64,
-    /// Items as JSON, separated by commas. `None` if there are none.
-    pub(super) items: Option<String>,
-    /// Position of the last item.
-    pub(super) last: Option<i64>,
+/// A fact of the log.
+pub(super) struct Stored {
+    pub(super) position: i64,
+    /// The item as JSON.
+    pub(super) item: String,
 }
 
-/// Reads facts after a position, or the oldest ones. It is one statement, so all values are of the same moment. The
-/// database joins the items, because rows of their own would cost more than reading them.
-pub(super) async fn read(executor: impl PgExecutor<'_>, after: Option<i64>, limit: i64) -> sqlx::Result<Part> {
+/// Reads facts after a position, or the oldest ones.
+pub(super) async fn read(executor: impl PgExecutor<'_>, after: Option<i64>, limit: i64) -> sqlx::Result<Vec<Stored>> {
     sqlx::query_as!(
-        Part,
-        r#"select l.newest_position as "newest!", l.swept_position as "swept!", p.items, p.last
-           from fact_log l
-           cross join (
-               select string_agg(item::text, ',' order by position) as items, max(position) as last
-               from (select position, item from facts
-                     where position > coalesce($1, (select swept_position from fact_log))
-                     order by position limit $2) f
-           ) p"#,
+        Stored,
+        r#"select position, item::text as "item!" from facts
+           where position > coalesce($1, (select swept_position from fact_log))
+           order by position limit $2"#,
         after,
         limit,
     )
-    .fetch_one(executor)
+    .fetch_all(executor)
     .await
+}
+
+/// Ends of the log.
+pub(super) struct Ends {
+    /// Position of the newest fact.
+    pub(super) newest: i64,
+    /// Position of the newest deleted fact.
+    pub(super) swept: i64,
+}
+
+pub(super) async fn ends(executor: impl PgExecutor<'_>) -> sqlx::Result<Ends> {
+    sqlx::query_as!(Ends, "select newest_position as newest, swept_position as swept from fact_log")
+        .fetch_one(executor)
+        .await
 }
 
 /// Deletes facts that were recorded before a time, at most about `limit`; returns how many.
