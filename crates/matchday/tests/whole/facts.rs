@@ -80,7 +80,8 @@ async fn facts_survive_killed_processes_and_wiped_nats() {
         for writer in writers {
             writer.await.expect("written");
         }
-        let (read, after) = tokio::time::timeout(Duration::from_secs(30), reader).await.expect("in time").expect("read");
+        let (read, after) =
+            tokio::time::timeout(Duration::from_secs(30), reader).await.expect("in time").expect("read");
         for key in 1..=3 {
             let users = read.iter().map(|fact| fact["data"]["user_id"].as_i64().expect("a user"));
             let numbers: Vec<i64> = users.filter(|user| user / 1_000 == key).map(|user| user % 1_000).collect();

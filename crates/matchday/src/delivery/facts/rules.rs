@@ -159,7 +159,9 @@ mod tests {
     }
 
     fn a_match(status: &str, goals: i32, before: Option<&str>) -> Value {
-        let before = before.map(|status| json!({"status": status, "start_time": "2026-11-20T15:00:00Z", "home_score": 1, "away_score": 0}));
+        let before = before.map(
+            |status| json!({"status": status, "start_time": "2026-11-20T15:00:00Z", "home_score": 1, "away_score": 0}),
+        );
         json!({
             "event_id": 7, "tournament_id": 1, "status": status, "result_revision": 0, "start_time": "2026-11-20T15:00:00Z",
             "home_score": goals, "away_score": 0, "home_team": {"id": 1, "name": "Rovers"}, "away_team": {"id": 2, "name": "City"},
