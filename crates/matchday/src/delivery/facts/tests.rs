@@ -78,7 +78,10 @@ async fn write_many(db: &PgPool, writer: i64) {
 
 /// Gives positions until the end of the test, and is interrupted in the middle of it again and again.
 async fn record_with_interruptions(facts: Facts, pause: Duration, ending: CancellationToken) {
+    // Longer each time, so that some turns end also on a busy machine.
+    let mut lengths = (1..=50).cycle();
     while !ending.is_cancelled() {
+        let pause = pause * lengths.next().unwrap_or(1);
         let recording = async {
             loop {
                 facts.record_new().await.expect("recorded");
