@@ -31,7 +31,8 @@ struct Arguments {
     #[command(subcommand)]
     tool: Option<Tool>,
     /// Scenarios to measure: events-list, predict-burst, predict-lone, answers, points, rank, room-stats, deduct, login,
-    /// join-storm, spectators, announcements, session-lookups, idle, idle-processes, stream, scores, rule-sets, leagues. Default: all, or with --report only
+    /// join-storm, spectators, announcements, session-lookups, idle, idle-processes, stream, scores, rule-sets, leagues,
+    /// facts. Default: all, or with --report only
     /// the scenarios that have no stored result.
     scenarios: Vec<String>,
     /// Write docs/performance.md and its charts from the stored results.

@@ -53,6 +53,7 @@ use crate::{
     config::Config,
     delivery::{
         announcements::service::{Announcements, Progress},
+        facts::service::Facts,
         live::service::Live,
         notifications::{places_lost::LeagueNotifications, service::Notifications},
         webhooks::service::Webhooks,
@@ -131,6 +132,7 @@ pub struct Services {
     pub league_work: LeagueWork,
     pub live: Live,
     pub announcements: Announcements,
+    pub facts: Facts,
     pub webhooks: Webhooks,
     pub notifications: Notifications,
     pub league_notifications: LeagueNotifications,
@@ -295,6 +297,7 @@ impl App {
         });
         Ok(Self(Arc::new(Services {
             feeds: Feeds::new(&core, &config.feeds, fixtures.clone())?,
+            facts: Facts::new(&core),
             webhooks: Webhooks::new(&core, streams.clone(), &config.webhooks)?,
             league_notifications: LeagueNotifications {
                 notifications: notifications.clone(),

@@ -8,7 +8,8 @@
 
 use std::time::{Duration, Instant};
 
-use futures_util::StreamExt as _;
+use async_nats::Subscriber;
+use futures_util::{FutureExt as _, StreamExt as _};
 use platform::{
     lease::Lease,
     outbox::{self, Relay},
@@ -26,7 +27,7 @@ use crate::{
     },
     chat::{accounts::work::ChatWork, messages::IGNORED, removals::service::Removals, reports, rooms::service::Rooms},
     delivery::{
-        announcements::service::Announcements, live::tallies::TallyPublisher,
+        announcements::service::Announcements, facts, live::tallies::TallyPublisher,
         notifications::places_lost::LeagueNotifications, webhooks::service::Webhooks,
     },
     game::{leagues::work::LeagueWork, scores::rounds::Rounds},
@@ -137,6 +138,7 @@ pub fn work(app: &App) {
     app.shutdown.spawn(sample_backlog(app.clone(), closing.clone()));
     membership_sync(app, &closing);
     webhooks(app, &closing);
+    app.shutdown.spawn(record_facts(app.clone(), closing.clone()));
     reminders(app, &closing);
     account_deletion(app, &closing);
     let moderation = app.moderation.clone();
@@ -202,6 +204,9 @@ pub fn work(app: &App) {
         sweep(&swept).await;
     }));
 }
+
+/// Subject of all facts.
+const FACTS_HEARD: &str = "fact.>";
 
 /// Time after which another process takes over the periodic tasks of a process that was killed or paused.
 const TASK_LEASE: Duration = Duration::from_secs(5);
@@ -305,6 +310,50 @@ async fn sample_backlog(app: App, closing: CancellationToken) {
         lease.run_while_held(sampling).await;
         backlog.forget();
     }
+}
+
+/// Gives new facts their positions in the log, in one process at a time. The relay's messages serve as wake-ups. Without
+/// NATS, facts wait for the next poll.
+async fn record_facts(app: App, closing: CancellationToken) {
+    const POLL: Duration = Duration::from_secs(1);
+    // Shorter than that of other tasks, because facts must be visible within five seconds even if a process is killed.
+    const LEASE: Duration = Duration::from_secs(3);
+    // Limits the number of transactions under load.
+    const PAUSE: Duration = Duration::from_millis(20);
+    let lease = app.leases().lease("facts", LEASE);
+    let mut messages = None;
+    loop {
+        if !is_held(&lease).await {
+            messages = None;
+        }
+        if !acquire(&lease, &closing).await {
+            return;
+        }
+        if messages.is_none() {
+            messages = app.streams.hear(FACTS_HEARD).await.ok();
+        }
+        if let Err(error) = lease.keep(app.facts.record_new()).await {
+            tracing::warn!(%error, "facts not recorded; retrying");
+        }
+        tokio::time::sleep(PAUSE).await;
+        tokio::select! {
+            () = closing.cancelled() => return,
+            () = next_fact(&mut messages) => {}
+            () = tokio::time::sleep(POLL.min(lease.renew_every())) => {}
+        }
+    }
+}
+
+/// Waits for a message about a fact of the log, and drops those that have arrived with it.
+async fn next_fact(messages: &mut Option<Subscriber>) {
+    let Some(messages) = messages.as_mut() else { return std::future::pending().await };
+    while let Some(message) = messages.next().await {
+        if facts::rules::SUBJECTS.iter().any(|subject| message.subject.ends_with(subject)) {
+            while let Some(Some(_)) = messages.next().now_or_never() {}
+            return;
+        }
+    }
+    std::future::pending().await
 }
 
 /// Removes deleted accounts from chat. Devices have a separate task: redactions take minutes, and a chat token must not
@@ -556,6 +605,7 @@ async fn sweep(app: &App) {
     let turns = app.room_moderation.sweep().await.map_err(|error| error.to_string());
     let held = app.filters.sweep().await.map_err(|error| error.to_string());
     let reports = app.reports.sweep().await.map_err(|error| error.to_string());
+    let facts = app.facts.sweep().await.map_err(|error| error.to_string());
     let weeks = app.scores.drop_past_weeks().await.map_err(|error| error.to_string());
     let swept = [
         ("sessions", sessions),
@@ -571,6 +621,7 @@ async fn sweep(app: &App) {
         ("held messages", held),
         ("restricted phones", moderation),
         ("reports", reports),
+        ("facts", facts),
         ("scores of past weeks", weeks),
     ];
     for (what, outcome) in swept {

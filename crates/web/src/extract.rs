@@ -89,6 +89,18 @@ impl<S: WebState> FromRequest<S> for RawBody {
     }
 }
 
+/// A body of at most `LIMIT` bytes, for routes that accept more than others.
+#[derive(Clone, Debug)]
+pub struct LargeBody<const LIMIT: usize>(pub bytes::Bytes);
+
+impl<const LIMIT: usize, S: Send + Sync> FromRequest<S> for LargeBody<LIMIT> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
+        axum::body::to_bytes(request.into_body(), LIMIT).await.map(Self).map_err(unread)
+    }
+}
+
 fn unread(error: axum::Error) -> ApiError {
     if error.into_inner().is::<LengthLimitError>() {
         ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", "The body is too large.")

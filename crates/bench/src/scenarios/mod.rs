@@ -4,6 +4,7 @@ mod announcements;
 mod answers;
 mod deduct;
 mod events_list;
+mod facts;
 mod history;
 mod idle;
 mod idle_processes;
@@ -54,7 +55,7 @@ pub(crate) struct Scenario {
 }
 
 /// All scenarios, in the order of the report.
-pub(crate) const ALL: [Scenario; 21] = [
+pub(crate) const ALL: [Scenario; 22] = [
     Scenario { name: "events-list", run: |stage| Box::pin(events_list::run(stage)) },
     Scenario { name: "predict-burst", run: |stage| Box::pin(predictions::burst(stage)) },
     Scenario { name: "predict-lone", run: |stage| Box::pin(predictions::lone(stage)) },
@@ -74,6 +75,7 @@ pub(crate) const ALL: [Scenario; 21] = [
     Scenario { name: "scores", run: |stage| Box::pin(scores::run(stage)) },
     Scenario { name: "rule-sets", run: |stage| Box::pin(rule_sets::run(stage)) },
     Scenario { name: "leagues", run: |stage| Box::pin(leagues::run(stage)) },
+    Scenario { name: "facts", run: |stage| Box::pin(facts::run(stage)) },
     Scenario { name: "history", run: |stage| Box::pin(history::predictions(stage)) },
     Scenario { name: "history-ledger", run: |stage| Box::pin(history::ledger(stage)) },
 ];

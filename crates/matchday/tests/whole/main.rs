@@ -10,6 +10,7 @@ mod announcements;
 mod catalogue;
 mod coins;
 mod commands;
+mod facts;
 mod feeds;
 mod filters;
 mod leases;

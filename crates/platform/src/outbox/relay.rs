@@ -277,6 +277,11 @@ pub async fn forward_before_exit(written: &Notify, streams: &Streams) {
     }
 }
 
+/// Id of a message in NATS. The time keeps it unique if a restored database reuses row ids.
+pub fn id_of(id: i64, created_at: OffsetDateTime) -> String {
+    format!("{id}-{}", created_at.unix_timestamp_nanos() / 1_000)
+}
+
 /// Time at which a message was written, parsed from its message id.
 pub fn time_of(id: &str) -> Option<OffsetDateTime> {
     let microseconds: i128 = id.rsplit_once('-')?.1.parse().ok()?;
@@ -284,10 +289,8 @@ pub fn time_of(id: &str) -> Option<OffsetDateTime> {
 }
 
 fn envelope(message: &Waiting) -> PublishMessage {
-    // The time keeps the id unique if a restored database reuses row ids.
-    let id = format!("{}-{}", message.id, message.created_at.unix_timestamp_nanos() / 1_000);
     PublishMessage::build()
-        .message_id(id)
+        .message_id(id_of(message.id, message.created_at))
         .header("Matchday-Key", message.key.as_str())
         .payload(message.payload.to_string().into())
 }

@@ -102,7 +102,7 @@ impl FromStr for Kind {
 
 /// Match data in messages.
 #[derive(Serialize)]
-struct MatchData {
+pub(in crate::delivery) struct MatchData {
     event_id: MatchId,
     tournament_id: TournamentId,
     home_team: TeamName,
@@ -113,7 +113,7 @@ struct MatchData {
     before: Option<StandingData>,
 }
 
-#[derive(Serialize)]
+#[derive(PartialEq, Eq, Serialize)]
 struct StandingData {
     status: PublicStatus,
     status_detail: Status,
@@ -151,38 +151,53 @@ impl From<MatchFact> for MatchData {
     }
 }
 
+impl MatchData {
+    /// Reads the payload of a fact about a match.
+    pub(in crate::delivery) fn read(payload: Value) -> serde_json::Result<Self> {
+        Ok(Self::from(serde_json::from_value::<MatchFact>(payload)?))
+    }
+
+    /// Whether the fact changes anything that the message shows.
+    pub(in crate::delivery) fn changes_standing(&self) -> bool {
+        self.before.as_ref() != Some(&self.now)
+    }
+}
+
 /// Subjects of facts that may cause a message: the first one, then the others, as `WorkSpec` expects them.
 pub const FACTS: (&str, &[&str]) = (CHANGED, &[RESULT, UPDATED, COMPLETED, REGISTERED, DELETED]);
 
 /// Returns the message about a fact; `None` if the fact causes none.
 pub fn announce(subject: &str, payload: &[u8]) -> serde_json::Result<Option<(Kind, Value)>> {
+    let is_known = subject == FACTS.0 || FACTS.1.contains(&subject);
+    if is_known { announce_value(subject, serde_json::from_slice(payload)?) } else { Ok(None) }
+}
+
+/// Like [`announce`], for a parsed payload.
+pub(in crate::delivery) fn announce_value(subject: &str, payload: Value) -> serde_json::Result<Option<(Kind, Value)>> {
     Ok(match subject {
         CHANGED => {
-            let fact: MatchFact = serde_json::from_slice(payload)?;
+            let fact: MatchFact = serde_json::from_value(payload)?;
             // Compare all eight states, because the message includes `status_detail`. A goal or a moved kick-off alone
             // causes no message.
             let changed = fact.before.is_some_and(|before| before.status != fact.now.status);
             if changed { Some((Kind::StatusChanged, serde_json::to_value(MatchData::from(fact))?)) } else { None }
         }
-        RESULT => {
-            let fact: MatchFact = serde_json::from_slice(payload)?;
-            Some((Kind::Result, serde_json::to_value(MatchData::from(fact))?))
-        }
+        RESULT => Some((Kind::Result, serde_json::to_value(MatchData::read(payload)?)?)),
         UPDATED => {
-            let fact: ScoresFact = serde_json::from_slice(payload)?;
+            let fact: ScoresFact = serde_json::from_value(payload)?;
             Some((Kind::ScoresUpdated, serde_json::to_value(fact)?))
         }
         COMPLETED => {
-            let RoundFact { tournament_id, round, winners, points, .. } = serde_json::from_slice(payload)?;
+            let RoundFact { tournament_id, round, winners, points, .. } = serde_json::from_value(payload)?;
             let data = json!({"tournament_id": tournament_id, "round": round, "winners": winners, "points": points});
             Some((Kind::RoundCompleted, data))
         }
         REGISTERED => {
-            let fact: Registered = serde_json::from_slice(payload)?;
+            let fact: Registered = serde_json::from_value(payload)?;
             Some((Kind::UserRegistered, serde_json::to_value(fact)?))
         }
         DELETED => {
-            let fact: Deleted = serde_json::from_slice(payload)?;
+            let fact: Deleted = serde_json::from_value(payload)?;
             Some((Kind::UserDeleted, serde_json::to_value(fact)?))
         }
         _ => None,

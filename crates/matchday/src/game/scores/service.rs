@@ -140,7 +140,7 @@ async fn mark_applied(connection: &mut PgConnection, source: Source, revision: i
     let Some(result_revision) = store::mark_applied(connection, source, revision).await? else { return Ok(false) };
     let message = match source {
         Source::Match(event) => {
-            Message::new(UPDATED, format!("event:{event}"), &ScoresFact { event_id: event, result_revision })?
+            Message::new(UPDATED, format!("event:{event}"), &ScoresFact { event_id: event, result_revision })?.logged()
         }
         Source::Question(question_id) => {
             let tournament_id = store::tournament_of(&mut *connection, question_id).await?;

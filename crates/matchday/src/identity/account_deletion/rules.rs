@@ -137,6 +137,28 @@ pub const TABLES: &[Table] = &[
         Fate::Changed("update restricted_phones set user_id = null where user_id = $1"),
     )
     .hiding(&["user_id", "mac", "key_version"]),
+    // First the facts without a position: while this statement waits for their lock, they may get one. Usernames have no
+    // dashes.
+    Table::of_user(
+        "new_facts",
+        Fate::Changed(
+            "update new_facts
+             set payload = jsonb_set(payload, '{username}', to_jsonb('deleted-' || $1::bigint), false)
+             where payload ->> 'user_id' = $1::bigint::text",
+        ),
+    )
+    .whose("payload ->> 'user_id' = $1::bigint::text")
+    .hiding(&["id", "subject"]),
+    // The facts stay, because their readers have counted them. They no longer contain the name.
+    Table::of_user(
+        "facts",
+        Fate::Changed(
+            "update facts
+             set item = jsonb_set(item::jsonb, '{data,username}', to_jsonb('deleted-' || $1::bigint), false)::json
+             where user_id = $1",
+        ),
+    )
+    .hiding(&["user_id", "position", "recorded_at"]),
     Table::of_user("seats", Fate::Deleted),
     Table::of_user(
         "room_members",
@@ -181,6 +203,7 @@ pub const TABLES: &[Table] = &[
 pub const OTHERS: &[(&str, &str)] = &[
     ("coin_entries", "debit and credit of each row of coin_transactions"),
     ("outbox", "messages that are about to be published"),
+    ("fact_log", "positions"),
     ("leases", "processes"),
     ("rule_sets", "catalogue"),
     ("sports", "catalogue"),

@@ -234,7 +234,7 @@ impl AccountDeletion {
         store::limit_open_reports(&mut tx, &person, now + REPORTS_STAY).await?;
         store::set_deleted(&mut tx, user, now).await?;
         store::insert_departure(&mut tx, user, &names, now, now + SETTLES_AFTER).await?;
-        let message = Message::new(DELETED, format!("user:{user}"), &Deleted { user_id: user })?;
+        let message = Message::new(DELETED, format!("user:{user}"), &Deleted { user_id: user })?.logged();
         outbox::enqueue(&mut tx, &[message]).await?;
         tx.commit().await?;
         inner.login.sessions.forget(&ended);

@@ -192,7 +192,7 @@ impl Accounts {
             let mut account = self.make_in(connection, Some(phone), username).await?;
             let (user_id, username, created_at) = (account.id, account.username.clone(), account.created_at);
             let registered = Registered { user_id, username, created_at };
-            let message = Message::new(REGISTERED, format!("user:{user_id}"), &registered)?;
+            let message = Message::new(REGISTERED, format!("user:{user_id}"), &registered)?.logged();
             outbox::enqueue(connection, &[message]).await?;
             self.restricted_phones.apply_in(connection, &mut account, phone, self.clock.now()).await?;
             return Ok((account, true));

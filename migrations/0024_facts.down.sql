@@ -1,0 +1,3 @@
+drop table facts;
+drop table fact_log;
+drop table new_facts;
