@@ -621,7 +621,12 @@ pub(super) async fn show_audit(
     Query(query): Query,
 ) -> PageResult {
     let owned = |name| query.get(name).map(str::to_owned);
-    let filter = ActionFilter { operator: owned("operator"), target: owned("target"), before: query.parsed("before") };
+    let filter = ActionFilter {
+        operator: owned("operator"),
+        target: owned("target"),
+        before: query.parsed("before"),
+        ..ActionFilter::default()
+    };
     let mut recorded = state.operators.recorded(&filter, PAGE + 1).await?;
     let most = usize::try_from(PAGE).unwrap_or(usize::MAX);
     let has_more = recorded.len() > most;

@@ -80,8 +80,26 @@ pub async fn record(
     Ok(())
 }
 
+/// An action of a batch, which another task than that of its request records.
+#[derive(Clone, Debug)]
+pub struct CompletedAction {
+    pub operator: Operator,
+    pub action: Action,
+    pub request_id: Option<String>,
+}
+
+/// Records the actions of a batch in the caller's transaction, which also makes the changes. They are not logged: a batch
+/// may contain hundreds.
+pub(crate) async fn record_all(
+    connection: &mut PgConnection,
+    actions: &[CompletedAction],
+    now: OffsetDateTime,
+) -> sqlx::Result<()> {
+    if actions.is_empty() { Ok(()) } else { store::insert_all(connection, actions, now).await }
+}
+
 /// Id of the current HTTP request; `None` on the command line.
-fn request_id() -> Option<String> {
+pub(crate) fn request_id() -> Option<String> {
     CURRENT_REQUEST.try_with(|current| current.id.as_str().to_owned()).ok()
 }
 
