@@ -1,3 +1,2 @@
-drop index operator_actions_by_key;
 alter table operator_actions drop constraint operator_actions_key, drop column key_id, drop column scope;
 drop table server_keys;

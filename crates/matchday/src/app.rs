@@ -388,6 +388,7 @@ impl App {
             removals: self.removals.clone(),
             reports: self.reports.clone(),
             scores: self.scores.clone(),
+            server_keys: self.server_keys.clone(),
             webhooks: self.webhooks.clone(),
             has_chat: self.config.matrix.homeserver_url.is_some(),
             server_name: self.config.matrix.server_name.clone(),

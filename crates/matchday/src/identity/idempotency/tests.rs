@@ -22,7 +22,7 @@ use tower::Service as _;
 use web::{IDEMPOTENCY_KEY, NO_STORE, PEER};
 
 use super::{
-    IdempotencyLayer, RequestKey, rules,
+    IdempotencyLayer, KeyedRequest, RequestKey, rules,
     service::{Begun, Claim, StoredResponse},
 };
 use crate::{

@@ -137,7 +137,9 @@ impl Operators {
 
     /// Returns recorded actions, newest first. The start entry of a finished action is left out.
     pub async fn recorded(&self, filter: &ActionFilter, most: i64) -> sqlx::Result<Vec<Recorded>> {
-        store::recorded(&self.db, filter, most).await
+        // The index on operators also finds the actions of a key.
+        let operator = filter.operator.clone().or_else(|| filter.key.map(|key| format!("key:{key}")));
+        store::recorded(&self.db, &ActionFilter { operator, ..filter.clone() }, most).await
     }
 }
 

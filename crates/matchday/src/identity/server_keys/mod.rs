@@ -10,7 +10,5 @@ pub mod scopes;
 pub mod service;
 pub mod settings;
 mod store;
-#[cfg(test)]
-mod tests;
 
 pub(crate) use self::extract::{Authorized, AuthorizesKeys, StatesScope};

@@ -213,7 +213,9 @@ impl ServerKeys {
     pub(super) async fn check(&self, text: &str) -> sqlx::Result<Option<Arc<Stored>>> {
         let Some(id) = rules::read_text(text) else { return Ok(None) };
         let (hash, now) = (KeyHash::of(text), self.inner.clock.now());
-        let cached = self.inner.cache.get(&id).filter(|entry| entry.read_at.elapsed() < TRUSTED_FOR);
+        // A text that does not match is looked up: another process may have rotated the key a moment ago.
+        let is_trusted = |entry: &Entry| entry.read_at.elapsed() < TRUSTED_FOR && entry.key.is_valid(hash, now);
+        let cached = self.inner.cache.get(&id).filter(is_trusted);
         let stored = match cached {
             Some(entry) => entry.key,
             // Boxed, so the future of a cache hit does not reserve space for the query.
