@@ -77,10 +77,12 @@ use crate::{
         login::service::Login,
         operators::service::Operators,
         phone_moves::service::PhoneMoves,
+        server_keys::service::ServerKeys,
         sessions::{Authenticates, service::Sessions, user_limit::UserLimit},
         sms::service::Sms,
         usernames::service::Usernames,
     },
+    server::{self, ServerState},
 };
 
 /// The application: its configuration, connections and services. Cheap to clone.
@@ -96,6 +98,7 @@ pub struct Services {
     pub checks: Checks,
     pub shutdown: Shutdown,
     pub user_limit: Option<UserLimit>,
+    pub server_keys: ServerKeys,
     pub sms: Sms,
     pub codes: Codes,
     pub usernames: Usernames,
@@ -274,6 +277,7 @@ impl App {
             streams: streams.clone(),
             chat: chat.clone(),
             predictions: predictions.clone(),
+            clock: core.clock.clone(),
             are_enabled: config.rooms.announcements,
             progress: Progress::default(),
         };
@@ -308,6 +312,7 @@ impl App {
             operators: Operators::new(&core),
             console: Console::new(&core, &config.console, &config.codes.keys, config.coins.per_point)?,
             user_limit: UserLimit::new(&core, &config.http),
+            server_keys: ServerKeys::new(&core, &config.server_api),
             teams: Teams::new(&core),
             rule_sets: RuleSets::new(&core),
             shutdown: Shutdown::default(),
@@ -386,9 +391,33 @@ impl App {
             removals: self.removals.clone(),
             reports: self.reports.clone(),
             scores: self.scores.clone(),
+            server_keys: self.server_keys.clone(),
             webhooks: self.webhooks.clone(),
             has_chat: self.config.matrix.homeserver_url.is_some(),
             server_name: self.config.matrix.server_name.clone(),
+        })
+    }
+
+    /// Returns the services and settings that the server API uses.
+    pub(crate) fn server_state(&self) -> ServerState {
+        ServerState::new(server::Services {
+            keys: self.server_keys.clone(),
+            accounts: self.accounts.clone(),
+            announcements: self.announcements.clone(),
+            clock: self.core.clock.clone(),
+            coins: self.coins.clone(),
+            idempotency: self.idempotency.clone(),
+            facts: self.facts.clone(),
+            fixtures: self.fixtures.clone(),
+            leagues: self.leagues.clone(),
+            moderation: self.moderation.clone(),
+            removals: self.removals.clone(),
+            rooms: self.rooms.clone(),
+            sessions: self.sessions.clone(),
+            shutdown: self.shutdown.clone(),
+            webhooks: self.webhooks.clone(),
+            body_limit: self.config.http.body_limit,
+            trusted_proxies: self.config.http.trusted_proxies.clone(),
         })
     }
 

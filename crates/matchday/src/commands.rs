@@ -1,11 +1,13 @@
 //! Subcommands: parse the arguments, call a service, print the result. Results go to standard output, everything else
 //! to standard error.
 
+mod audit;
 mod coins;
 mod demo;
 mod feeds;
 mod filters;
 mod health;
+mod keys;
 mod messages;
 mod notifications;
 mod reports;
@@ -51,9 +53,9 @@ use web::{
 };
 
 pub(crate) use self::{
-    coins::CoinsCommand, demo::SimulateArguments, feeds::FeedsCommand, filters::FiltersCommand,
-    messages::MessagesCommand, notifications::NotificationsCommand, reports::ReportsCommand, rooms::RoomsCommand,
-    scores::ScoresCommand, users::ShowArguments, webhooks::WebhooksCommand,
+    audit::AuditCommand, coins::CoinsCommand, demo::SimulateArguments, feeds::FeedsCommand, filters::FiltersCommand,
+    keys::KeysCommand, messages::MessagesCommand, notifications::NotificationsCommand, reports::ReportsCommand,
+    rooms::RoomsCommand, scores::ScoresCommand, users::ShowArguments, webhooks::WebhooksCommand,
 };
 use crate::{Arguments, Command};
 
@@ -178,7 +180,8 @@ pub(crate) enum SessionsCommand {
 pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     // These commands need no configuration, or must be able to report an invalid one.
     match arguments.command {
-        Command::Openapi => return print(&router::description().to_pretty_json()?),
+        Command::Openapi { server: false } => return print(&router::description().to_pretty_json()?),
+        Command::Openapi { server: true } => return print(&matchday::server::description().to_pretty_json()?),
         Command::Config { reference: true } => return print(&reference()?),
         Command::Config { reference: false } => return print(&Config::load(arguments.config.as_deref())?.explain()),
         Command::Notifications(command) => return notifications::notifications(&command),
@@ -201,6 +204,8 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
             Command::Memberships(command) => memberships(config, command).await,
             Command::Scores(command) => scores::scores(config, command).await,
             Command::Coins(command) => coins::coins(config, command).await,
+            Command::Keys(command) => keys::keys(config, command).await,
+            Command::Audit(command) => audit::audit(config, command).await,
             Command::Filters(command) => filters::filters(config, command).await,
             Command::Rooms(command) => rooms::rooms(config, command).await,
             Command::Messages(command) => messages::messages(config, command).await,
@@ -211,7 +216,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
             Command::Sms(SmsCommand::Closed) => list_closures(config).await,
             Command::Sms(SmsCommand::Open { prefix, by }) => open_closure(config, &prefix, &by.operator()).await,
             Command::Health { ready } => health::health(&config, ready).await,
-            Command::Openapi | Command::Config { .. } | Command::Notifications(_) => Ok(()),
+            Command::Openapi { .. } | Command::Config { .. } | Command::Notifications(_) => Ok(()),
         }
     });
     runtime.shutdown_timeout(Duration::from_secs(1));
@@ -250,9 +255,11 @@ async fn serve(config: Config, with_workers: bool, migrate_first: bool) -> anyho
     let public = listen(settings.listen, "http.listen")?;
     let private = listen(settings.private_listen, "http.private_listen")?;
     let console = open_console(&app).await?;
+    let server = settings.server_listen.map(|address| listen(address, "http.server_listen")).transpose()?;
     tracing::info!(
         public = %public.local_addr()?,
         private = %private.local_addr()?,
+        server = address(server.as_ref()),
         console = address(console.as_ref()),
         env = app.config.env.name(),
         "serving"
@@ -260,7 +267,10 @@ async fn serve(config: Config, with_workers: bool, migrate_first: bool) -> anyho
     let shutdown = app.shutdown.clone();
     serve_console(&app, console);
     app.shutdown.spawn(web::server::serve(public, router::public(&app), settings.clone(), shutdown.clone()));
-    app.shutdown.spawn(web::server::serve(private, router::private(&app), settings.clone(), shutdown));
+    app.shutdown.spawn(web::server::serve(private, router::private(&app), settings.clone(), shutdown.clone()));
+    if let Some((listener, api)) = server.zip(router::server(&app)) {
+        app.shutdown.spawn(web::server::serve(listener, api, settings.clone(), shutdown));
+    }
     tokio::task::spawn_blocking(Phone::prepare);
     tasks::listen(&app);
     tasks::stream(&app);

@@ -19,7 +19,7 @@ use crate::{
     chat::{self, filters, moderation, removals, reports, rooms, view},
     delivery::{live, notifications, webhooks},
     game::{coins, leagues, predictions, questions, scores},
-    identity::{accounts, codes, sessions, sms},
+    identity::{accounts, codes, server_keys, sessions, sms},
 };
 
 /// Combines the sections, in the order in which they are printed.
@@ -61,6 +61,7 @@ sections! {
     limits: codes::settings::Limits,
     accounts: accounts::settings::Settings,
     sessions: sessions::settings::Settings,
+    server_api: server_keys::settings::Settings,
     predictions: predictions::settings::Settings,
     scores: scores::settings::Settings,
     leagues: leagues::settings::Settings,
@@ -152,6 +153,7 @@ impl Config {
             self.sms.conditions(env),
             self.accounts.conditions(),
             self.sessions.conditions(),
+            self.server_api.conditions(),
             self.predictions.conditions(),
             self.scores.conditions(),
             self.leagues.conditions(),
@@ -160,7 +162,8 @@ impl Config {
             self.feeds.conditions(),
             self.webhooks.conditions(),
             self.notifications.conditions(),
-            self.console.conditions(env, [self.http.listen, self.http.private_listen]),
+            self.console
+                .conditions(env, &[Some(self.http.listen), Some(self.http.private_listen), self.http.server_listen]),
             self.outbox.conditions(),
             self.traces.conditions(),
             between.into(),

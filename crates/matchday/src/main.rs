@@ -65,6 +65,12 @@ enum Command {
     /// Audit the ledger, grant coins, or reverse transactions.
     #[command(subcommand)]
     Coins(commands::CoinsCommand),
+    /// Create, list, rotate and revoke the keys of backends for the server API.
+    #[command(subcommand)]
+    Keys(commands::KeysCommand),
+    /// List actions of operators and backends.
+    #[command(subcommand)]
+    Audit(commands::AuditCommand),
     /// Fill an empty database with a tournament, fans, predictions and chat; not in staging or production.
     Demo,
     /// Simulate matches of the demo in accelerated time: goals, results, predictions and chat.
@@ -85,7 +91,11 @@ enum Command {
     #[command(subcommand)]
     Notifications(commands::NotificationsCommand),
     /// Print the OpenAPI 3.1 description of the HTTP API as JSON.
-    Openapi,
+    Openapi {
+        /// Describe the server API instead.
+        #[arg(long)]
+        server: bool,
+    },
     /// Print the effective settings with their origin and meaning.
     Config {
         /// Print the reference of all settings and their defaults instead.

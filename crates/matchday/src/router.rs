@@ -54,6 +54,7 @@ use crate::{
         sessions::{self, CurrentUser},
         sms, usernames,
     },
+    server as server_api,
 };
 
 #[derive(utoipa::OpenApi)]
@@ -149,13 +150,15 @@ pub fn description() -> OpenApi {
 pub fn public(app: &App) -> Public {
     let description = description();
     let pages = ["/api/openapi.json", demo::CRESTS].into_iter().chain(openapi::REFERENCE_PATHS);
-    let paths = description.paths.paths.keys().cloned().chain(pages.map(str::to_owned)).collect();
+    let paths: Vec<String> = description.paths.paths.keys().cloned().chain(pages.map(str::to_owned)).collect();
     // Rendered once, because it does not change while the process runs.
     let description = Bytes::from(serde_json::to_vec(&description).unwrap_or_default());
     let get_description =
         move || std::future::ready(([(header::CONTENT_TYPE, "application/json")], description.clone()));
     // One tuple instead of three layers saves two boxes for every response.
-    let around = |keys| (CompressionLayer::new().quality(CompressionLevel::Fastest), keys, LimitHeadersLayer);
+    let around = |keys: IdempotencyLayer<App>| {
+        (CompressionLayer::new().quality(CompressionLevel::Fastest), keys, LimitHeadersLayer)
+    };
     let features = features().layer(around(IdempotencyLayer::storing_responses(app.clone())));
     let batched = batched_features().layer(around(IdempotencyLayer::storing_with_effect(app.clone())));
     let repeatable = repeatable_features().layer(around(IdempotencyLayer::without_claims(app.clone())));
@@ -163,9 +166,11 @@ pub fn public(app: &App) -> Public {
         .merge(health().0)
         .merge(openapi::reference_routes())
         .merge(Router::new().route("/api/openapi.json", get(get_description)).layer(CompressionLayer::new()))
-        .merge(demo::routes(app.config.env))
-        .fallback(not_found)
-        .method_not_allowed_fallback(wrong_method);
+        .merge(demo::routes(app.config.env));
+    let has_server_api = app.config.http.server_listen.is_none();
+    let router = if has_server_api { router.merge(server_api::router(app.server_state())) } else { router };
+    let router = router.fallback(not_found).method_not_allowed_fallback(wrong_method);
+    let paths = paths.into_iter().chain(server_api::paths().filter(|_| has_server_api)).collect();
     let edge = edge(app, router.with_state(app.clone()), paths, matches::shortcuts(app));
     let origins = &app.config.http.cors_origins;
     // CORS wraps the edge, so a browser can also read a refusal and its `Retry-After`.
@@ -203,6 +208,13 @@ impl server::Answers for Public {
             }),
         }
     }
+}
+
+/// Builds the API of backends for its own listener, if it has one.
+pub fn server(app: &App) -> Option<Edge> {
+    app.config.http.server_listen?;
+    let router = server_api::router::<()>(app.server_state()).fallback(unknown_route);
+    Some(edge(app, router.method_not_allowed_fallback(wrong_method), server_api::paths().collect(), HashMap::new()))
 }
 
 /// Builds the private API for Prometheus and the homeserver.

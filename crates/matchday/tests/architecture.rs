@@ -10,7 +10,7 @@ use std::{
 };
 
 /// Domains, lowest first. A domain may import itself and the domains before it.
-const DOMAINS: [&str; 6] = ["identity", "catalogue", "chat", "game", "delivery", "admin"];
+const DOMAINS: [&str; 7] = ["identity", "catalogue", "chat", "game", "delivery", "admin", "server"];
 
 /// Files that compose the domains, each with the other composition files it may import.
 const COMPOSITION: [(&str, &[&str]); 6] = [

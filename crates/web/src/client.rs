@@ -129,9 +129,21 @@ impl<S: WebState> FromRequestParts<S> for ClientNetwork {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        ClientAddress::from_request_parts(parts, state).await.map(|ClientAddress(address)| Self::of(address))
+    }
+}
+
+/// The exact address that a request comes from, for lists of networks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientAddress(pub IpAddr);
+
+impl<S: WebState> FromRequestParts<S> for ClientAddress {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
         // Without a connection, as in tests that call the router directly, all callers share one network.
         let peer = PEER.try_with(|peer| *peer).unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
-        Ok(Self::of(client_address(peer, &parts.headers, state.trusted_proxies())))
+        Ok(Self(client_address(peer, &parts.headers, state.trusted_proxies()).to_canonical()))
     }
 }
 

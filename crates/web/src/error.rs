@@ -60,6 +60,7 @@ struct More {
     retry_after: Option<Duration>,
     limit: Option<Decision>,
     suspended_until: Option<String>,
+    missing_scope: Option<&'static str>,
     cause: Option<anyhow::Error>,
 }
 
@@ -85,6 +86,14 @@ impl ApiError {
             error.message = format!("This account is suspended until {until}.").into();
             error.more.suspended_until = Some(until);
         }
+        error
+    }
+
+    /// 403: the key lacks the scope that the endpoint needs (RFC 6750, section 3.1).
+    pub fn insufficient_scope(scope: &'static str) -> Self {
+        let message = format!("This key lacks the scope {scope}.");
+        let mut error = Self::new(StatusCode::FORBIDDEN, "insufficient_scope", message);
+        error.more.missing_scope = Some(scope);
         error
     }
 
@@ -204,6 +213,12 @@ impl IntoResponse for ApiError {
         let headers = response.headers_mut();
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let Some(scope) = self.more.missing_scope {
+            let challenge = format!("Bearer error=\"insufficient_scope\", scope=\"{scope}\"");
+            if let Ok(challenge) = HeaderValue::try_from(challenge) {
+                headers.insert(header::WWW_AUTHENTICATE, challenge);
+            }
         }
         if let Some(after) = self.more.retry_after {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(whole_seconds(after)));

@@ -77,6 +77,10 @@ impl<T: FromBody, S: WebState> FromRequest<S> for OptionalJson<T> {
     }
 }
 
+/// Maximum size of the body of this request in bytes, in its extensions, if it differs from that of other requests.
+#[derive(Clone, Copy, Debug)]
+pub struct BodyLimit(pub usize);
+
 /// The body as received.
 #[derive(Clone, Debug)]
 pub struct RawBody(pub bytes::Bytes);
@@ -85,19 +89,8 @@ impl<S: WebState> FromRequest<S> for RawBody {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
-        axum::body::to_bytes(request.into_body(), state.body_limit()).await.map(Self).map_err(unread)
-    }
-}
-
-/// A body of at most `LIMIT` bytes, for routes that accept more than others.
-#[derive(Clone, Debug)]
-pub struct LargeBody<const LIMIT: usize>(pub bytes::Bytes);
-
-impl<const LIMIT: usize, S: Send + Sync> FromRequest<S> for LargeBody<LIMIT> {
-    type Rejection = ApiError;
-
-    async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
-        axum::body::to_bytes(request.into_body(), LIMIT).await.map(Self).map_err(unread)
+        let limit = request.extensions().get().map_or_else(|| state.body_limit(), |&BodyLimit(limit)| limit);
+        axum::body::to_bytes(request.into_body(), limit).await.map(Self).map_err(unread)
     }
 }
 

@@ -4,7 +4,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 
 use platform::settings::Phrase;
 use serde_json::{Map, Value};
-use time::{Date, macros::format_description};
+use time::{Date, OffsetDateTime, format_description::well_known::Rfc3339, macros::format_description};
 
 use super::error::ApiError;
 
@@ -305,6 +305,20 @@ impl FromQuery for Search {
 
     fn from_query(text: &str) -> Option<Self> {
         (text.chars().count() <= 100 && !text.contains('\0')).then(|| Self(text.to_owned()))
+    }
+}
+
+/// A point in time, in microseconds as the database stores it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment(pub OffsetDateTime);
+
+impl FromJson for Moment {
+    const EXPECTED: &'static str = "must be a timestamp like 2026-11-20T15:00:00Z";
+
+    fn from_json(value: &Value) -> Option<Self> {
+        let moment = OffsetDateTime::parse(value.as_str()?, &Rfc3339).ok()?.to_offset(time::UtcOffset::UTC);
+        let moment = moment.replace_nanosecond(moment.nanosecond() / 1_000 * 1_000).ok()?;
+        (1900..=2999).contains(&moment.year()).then_some(Self(moment))
     }
 }
 

@@ -72,4 +72,6 @@ id! {
     EndpointId,
     /// Identifies a browser's push subscription.
     SubscriptionId,
+    /// Identifies a key for the server API.
+    ServerKeyId,
 }

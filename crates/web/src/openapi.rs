@@ -8,7 +8,7 @@ use axum::{
 use http::{HeaderValue, header};
 use utoipa::openapi::{
     Content, OpenApi, Ref, RefOr, Required, Response as OpenApiResponse, ResponseBuilder,
-    path::{Operation, Parameter, ParameterIn},
+    path::{Operation, Parameter, ParameterIn, PathItem},
     schema::{ObjectBuilder, Type},
     security::{Http, HttpAuthScheme, SecurityScheme},
 };
@@ -18,38 +18,57 @@ use crate::LONGEST_IDEMPOTENCY_KEY;
 /// Adds the parts that all operations share, so handlers do not repeat them: the security scheme, and the errors
 /// returned by extractors and by the edge.
 pub fn complete(mut api: OpenApi) -> OpenApi {
+    // An idempotency key belongs to a user, so it requires a token.
+    let posts = api.paths.paths.values_mut().filter_map(|item| item.post.as_mut());
+    posts.filter(|post| post.security.is_some()).for_each(add_idempotency_key);
+    let others: Vec<&Common> = COMMON.iter().filter(|common| common.name != SERVER_FORBIDDEN).collect();
+    finish(api, "token", "Session token", idempotency_key(Required::False), &others)
+}
+
+/// Like [`complete`], for the API of backends. Its routes state their scopes and whether they need an idempotency key.
+pub fn complete_server(api: OpenApi) -> OpenApi {
+    let others: Vec<&Common> = COMMON.iter().filter(|common| common.name != SUSPENDED).collect();
+    finish(api, SERVER_KEY, "Server key", idempotency_key(Required::True), &others)
+}
+
+fn finish(mut api: OpenApi, scheme: &str, meaning: &str, key: Parameter, common: &[&Common]) -> OpenApi {
     let components = api.components.get_or_insert_default();
     components.security_schemes.insert(
-        "token".to_owned(),
-        SecurityScheme::Http(Http::builder().scheme(HttpAuthScheme::Bearer).description(Some("Session token")).build())
-            .into(),
+        scheme.to_owned(),
+        SecurityScheme::Http(Http::builder().scheme(HttpAuthScheme::Bearer).description(Some(meaning)).build()).into(),
     );
-    for common in COMMON {
+    for common in common {
         components.responses.insert(common.name.to_owned(), common.response().into());
     }
-    components.parameters.insert(IDEMPOTENCY_KEY.to_owned(), idempotency_key().into());
-    for item in api.paths.paths.values_mut() {
-        // An idempotency key belongs to a user, so it requires a token.
-        if let Some(post) = item.post.as_mut().filter(|post| post.security.is_some()) {
-            let reference = Ref::new(format!("#/components/parameters/{IDEMPOTENCY_KEY}"));
-            post.parameters.get_or_insert_default().push(RefOr::Ref(reference));
-        }
-        let operations = [&mut item.get, &mut item.post, &mut item.put, &mut item.patch, &mut item.delete]
-            .into_iter()
-            .filter_map(Option::as_mut);
-        for operation in operations {
-            // A summary is the first sentence of a doc comment, but is displayed as a heading.
-            operation.summary = operation.summary.take().map(|summary| summary.trim_end_matches('.').to_owned());
-            add_common(operation);
-        }
+    components.parameters.insert(IDEMPOTENCY_KEY.to_owned(), key.into());
+    for operation in api.paths.paths.values_mut().flat_map(operations_mut) {
+        // A summary is the first sentence of a doc comment, but is displayed as a heading.
+        operation.summary = operation.summary.take().map(|summary| summary.trim_end_matches('.').to_owned());
+        add_common(operation, common);
     }
     api
 }
 
-/// Name of the shared parameter of every POST with a token.
+/// Name of the security scheme of server keys.
+pub const SERVER_KEY: &str = "server_key";
+
+/// Operations of a path.
+pub fn operations_mut(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
+    [&mut item.get, &mut item.post, &mut item.put, &mut item.patch, &mut item.delete]
+        .into_iter()
+        .filter_map(Option::as_mut)
+}
+
+/// Adds the shared parameter for the idempotency key.
+pub fn add_idempotency_key(operation: &mut Operation) {
+    let reference = Ref::new(format!("#/components/parameters/{IDEMPOTENCY_KEY}"));
+    operation.parameters.get_or_insert_default().push(RefOr::Ref(reference));
+}
+
+/// Name of the shared parameter for idempotency keys.
 const IDEMPOTENCY_KEY: &str = "IdempotencyKey";
 
-fn idempotency_key() -> Parameter {
+fn idempotency_key(required: Required) -> Parameter {
     let key = ObjectBuilder::new()
         .schema_type(Type::String)
         .min_length(Some(1))
@@ -58,7 +77,7 @@ fn idempotency_key() -> Parameter {
     Parameter::builder()
         .name("Idempotency-Key")
         .parameter_in(ParameterIn::Header)
-        .required(Required::False)
+        .required(required)
         .description(Some(
             "Unique key of this request, chosen by the client, like a UUID. A request that is sent again with the same \
              key, path and body within 24 hours is not performed again: the response is the stored one, with \
@@ -82,7 +101,10 @@ struct Common {
     applies: fn(&Operation) -> bool,
 }
 
-const COMMON: [Common; 9] = [
+const SUSPENDED: &str = "Suspended";
+const SERVER_FORBIDDEN: &str = "Forbidden";
+
+const COMMON: [Common; 10] = [
     Common {
         name: "Malformed",
         status: "400",
@@ -98,10 +120,17 @@ const COMMON: [Common; 9] = [
         applies: |operation| operation.security.is_some(),
     },
     Common {
-        name: "Suspended",
+        name: SUSPENDED,
         status: "403",
         description: "The account is suspended",
         example: r#"{"message": "This account is suspended.", "code": "account_suspended"}"#,
+        applies: |operation| operation.security.is_some(),
+    },
+    Common {
+        name: SERVER_FORBIDDEN,
+        status: "403",
+        description: "The key lacks the scope (`insufficient_scope`), or may not be used from this network (`network_not_allowed`)",
+        example: r#"{"message": "This key lacks the scope coins:write.", "code": "insufficient_scope"}"#,
         applies: |operation| operation.security.is_some(),
     },
     Common {
@@ -184,8 +213,8 @@ impl Common {
     }
 }
 
-fn add_common(operation: &mut Operation) {
-    for common in COMMON {
+fn add_common(operation: &mut Operation, common: &[&Common]) {
+    for common in common {
         if !(common.applies)(operation) {
             continue;
         }

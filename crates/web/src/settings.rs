@@ -13,6 +13,9 @@ section! {
         listen: SocketAddr = "127.0.0.1:8080",
         /// Address for Prometheus and the homeserver: metrics, health and pushed chat events. Keep it off the internet.
         private_listen: SocketAddr = "127.0.0.1:9090",
+        /// Address on which backends reach the server API. Empty: the API is served on `http.listen`. If set, it is served
+        /// here only.
+        server_listen: Option<SocketAddr> = "",
         /// Maximum number of open connections. Further ones wait to be accepted.
         max_connections: usize = "20000",
         /// Maximum number of concurrent requests. Further ones get 503 immediately.
@@ -44,6 +47,12 @@ impl Http {
             (
                 self.listen != self.private_listen || self.listen.port() == 0,
                 "http.listen and http.private_listen are the same address: use two different ones",
+            ),
+            (
+                self.server_listen.is_none_or(|address| {
+                    (address != self.listen && address != self.private_listen) || address.port() == 0
+                }),
+                "http.server_listen is the address of another listener: use a different one",
             ),
             (self.max_in_flight > 0, "http.max_in_flight is 0: every request would be refused"),
             (self.max_connections > 0, "http.max_connections is 0: no client could connect"),

@@ -8,6 +8,8 @@ pub mod login;
 pub mod operators;
 pub mod phone;
 pub mod phone_moves;
+pub mod server_keys;
 pub mod sessions;
 pub mod sms;
+mod token_text;
 pub mod usernames;

@@ -236,6 +236,28 @@ async fn use_codes_and_tokens(
     secrets.logged_in(unlucky, &answer);
 }
 
+/// Uses a server key in every valid and invalid way.
+async fn use_server_keys(setting: &Setting, client: &Client, secrets: &mut Secrets) {
+    let issued = |arguments: &[&str]| -> (i64, String) {
+        let key: Value = serde_json::from_str(&setting.expect(arguments, "")).expect("a document");
+        (key["id"].as_i64().expect("an id"), key["key"].as_str().expect("a key").to_owned())
+    };
+    let (id, key) = issued(&["keys", "create", "shop", "--scope", "users:read", "--json"]);
+    let get = async |path: &str, key: &str| client.get(&format!("/api/server/v1{path}"), key).await;
+    get("/key", &key).await.expect(200);
+    get("/users/1099511627776", &key).await.expect(404);
+    get("/rooms", &key).await.expect(403);
+    get("/key", &format!("{key}0")).await.expect(401);
+    get(&format!("/key?access_token={key}"), "").await.expect(401);
+    client.get("/api/auth/me", &key).await.expect(401);
+    let (_, rotated) = issued(&["keys", "rotate", &id.to_string(), "--grace", "1h", "--json"]);
+    get("/key", &rotated).await.expect(200);
+    get("/key", &key).await.expect(200);
+    // The prefix of a key is not secret. Its random part is.
+    let secret = |key: &str| key.split('_').nth(3).expect("a random part").to_owned();
+    secrets.texts.extend([secret(&key), secret(&rotated)]);
+}
+
 /// A wrong guess, different each time, which must not be logged either.
 fn wrong_guess(code: &str, secrets: &mut Secrets) -> String {
     static GUESSES: AtomicUsize = AtomicUsize::new(1);
@@ -243,6 +265,11 @@ fn wrong_guess(code: &str, secrets: &mut Secrets) -> String {
     let guess = format!("{:06}", (number + GUESSES.fetch_add(1, Ordering::Relaxed)) % 1_000_000);
     secrets.guesses.push(guess.clone());
     guess
+}
+
+async fn metrics_of(process: &Process) -> String {
+    let answer = reqwest::get(format!("{}/metrics", process.private)).await.expect("a response");
+    answer.text().await.expect("text")
 }
 
 /// Stops a process after it has finished its work; returns its whole log.
@@ -297,6 +324,9 @@ async fn log_and_database_hold_no_code_or_token() {
             let client = Client::new(&process);
             let mut secrets = Secrets::of(&setting);
             use_codes_and_tokens(&client, &Inbox::Log(&client), &numbers("+1415555"), &options, &mut secrets).await;
+            use_server_keys(&setting, &client, &mut secrets).await;
+            let metrics = metrics_of(&process).await;
+            assert_eq!(secrets.found_in(&metrics), Vec::<String>::new(), "secrets in the metrics");
 
             check_log(&whole_log(process).await, &secrets);
             let dumped = dump(&options, &["--exclude-table-data=sms_log"]);

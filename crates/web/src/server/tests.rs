@@ -59,6 +59,7 @@ fn settings(address: SocketAddr) -> Http {
     Http {
         listen: address,
         private_listen: address,
+        server_listen: None,
         max_connections: 100,
         max_in_flight: 100,
         user_burst: 0,

@@ -25,7 +25,7 @@ use crate::{
     },
     delivery::webhooks::service::WebhookError,
     game::questions::decisions::DecisionError,
-    identity::operators::Operator,
+    identity::{operators::Operator, server_keys::service::KeyError},
 };
 
 /// Maximum time a request waits for a permit.
@@ -277,6 +277,18 @@ impl From<ModerationError> for PageError {
             ModerationError::Unchanged => Self::Conflict("The user's status is already as requested.".into()),
             ModerationError::Database(error) => error.into(),
             other => Self::Internal(other.into()),
+        }
+    }
+}
+
+impl From<KeyError> for PageError {
+    fn from(error: KeyError) -> Self {
+        match error {
+            KeyError::NoSuchKey(_) => Self::NotFound("key"),
+            KeyError::Revoked(_) => Self::Conflict("The key is revoked. Create another one.".into()),
+            KeyError::NoScope => Self::Invalid("Choose at least one scope.".into()),
+            KeyError::GraceTooLong => Self::Invalid("The previous text can stay valid for at most 7 days.".into()),
+            KeyError::Database(error) => error.into(),
         }
     }
 }

@@ -12,7 +12,7 @@ use platform::{settings::Setting as _, stream::Stream};
 use serde_json::{Value, json};
 use time::{Date, OffsetDateTime, macros::format_description};
 use url::form_urlencoded::byte_serialize;
-use web::ids::{EndpointId, MatchId, QuestionId, RuleSetId, TournamentId, UserId};
+use web::ids::{EndpointId, MatchId, QuestionId, RuleSetId, ServerKeyId, TournamentId, UserId};
 
 use super::{
     extract::{
@@ -39,7 +39,15 @@ use crate::{
     },
     delivery::webhooks::service::Dead,
     game::questions::decisions::{Decision, DecisionError, QuestionDetails, Resolution},
-    identity::{accounts::restrictions::Restriction, operators::service::ActionFilter, phone::Phone},
+    identity::{
+        accounts::restrictions::Restriction,
+        operators::service::ActionFilter,
+        phone::Phone,
+        server_keys::{
+            scopes::Scope as KeyScope,
+            service::{IssuedKey, KeyRequest},
+        },
+    },
 };
 
 type PageResult = Result<Response, PageError>;
@@ -615,13 +623,69 @@ pub(super) async fn show_feeds(State(state): State<ConsoleState>, viewer: Acting
     Ok(Page::new(&viewer, "/console/feeds", "Feeds").show(&body))
 }
 
+pub(super) async fn list_server_keys(
+    State(state): State<ConsoleState>,
+    viewer: Acting<Viewer>,
+    Query(query): Query,
+) -> PageResult {
+    let body = pages::server_keys::show(&viewer, &state.server_keys.list().await?, state.clock.now());
+    Ok(Page::new(&viewer, "/console/keys", "Server keys").notice(query.get("notice")).show(&body))
+}
+
+/// Shows the key on the page of the response instead of redirecting, because it is not stored.
+pub(super) async fn create_server_key(State(state): State<ConsoleState>, posted: Posted<Operator>) -> PageResult {
+    let (operator, fields) = (posted.operator()?, posted.fields());
+    let invalid = |text: &str| PageError::Invalid(text.to_owned());
+    let name = fields.parsed("name").ok_or_else(|| invalid("Enter a name of 1 to 100 characters."))?;
+    let is_chosen = |scope: &&KeyScope| fields.is_present(&format!("scope:{scope}"));
+    let scopes: Vec<KeyScope> = KeyScope::ALL.iter().filter(is_chosen).copied().collect();
+    let expires_in = match fields.get("expires_in") {
+        None => None,
+        Some(text) => Some(Duration::parse(text).ok_or_else(|| invalid("Enter a time like 90d."))?),
+    };
+    let networks = fields.get("allow").unwrap_or_default().split([' ', ',']).filter(|text| !text.is_empty());
+    let networks: Result<Vec<_>, _> = networks.map(str::parse).collect();
+    let networks = networks.map_err(|_| invalid("Enter networks like 203.0.113.0/24, separated by spaces."))?;
+    let issued = state.server_keys.create(&KeyRequest { name, scopes, networks, expires_in }, &operator).await?;
+    Ok(show_issued(&issued))
+}
+
+pub(super) async fn rotate_server_key(
+    State(state): State<ConsoleState>,
+    PathId(id): PathId<ServerKeyId>,
+    posted: Posted<Operator>,
+) -> PageResult {
+    let operator = posted.operator()?;
+    let grace = Duration::parse(posted.fields().get("grace").unwrap_or("0s"));
+    let grace = grace.ok_or_else(|| PageError::Invalid("Enter a time like 1h.".to_owned()))?;
+    Ok(show_issued(&state.server_keys.rotate(id, grace, &operator).await?))
+}
+
+pub(super) async fn revoke_server_key(
+    State(state): State<ConsoleState>,
+    PathId(id): PathId<ServerKeyId>,
+    posted: Posted<Operator>,
+) -> PageResult {
+    state.server_keys.revoke(id, &posted.operator()?).await?;
+    Ok(redirect_with_notice("/console/keys", "key_revoked"))
+}
+
+fn show_issued(issued: &IssuedKey) -> Response {
+    pages::response(StatusCode::OK, pages::message_page("Server key", &pages::server_keys::issued(issued)))
+}
+
 pub(super) async fn show_audit(
     State(state): State<ConsoleState>,
     viewer: Acting<Viewer>,
     Query(query): Query,
 ) -> PageResult {
     let owned = |name| query.get(name).map(str::to_owned);
-    let filter = ActionFilter { operator: owned("operator"), target: owned("target"), before: query.parsed("before") };
+    let filter = ActionFilter {
+        operator: owned("operator"),
+        target: owned("target"),
+        before: query.parsed("before"),
+        ..ActionFilter::default()
+    };
     let mut recorded = state.operators.recorded(&filter, PAGE + 1).await?;
     let most = usize::try_from(PAGE).unwrap_or(usize::MAX);
     let has_more = recorded.len() > most;

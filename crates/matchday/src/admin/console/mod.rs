@@ -79,6 +79,10 @@ routes! {
     post "/console/queues/replay" => replay_letters: Some(Role::Operator);
     post "/console/queues/compare" => compare_rooms: Some(Role::Operator);
     get "/console/feeds" => show_feeds: Some(Role::Viewer);
+    get "/console/keys" => list_server_keys: Some(Role::Viewer);
+    post "/console/keys" => create_server_key: Some(Role::Operator);
+    post "/console/keys/{id}/rotate" => rotate_server_key: Some(Role::Operator);
+    post "/console/keys/{id}/revoke" => revoke_server_key: Some(Role::Operator);
     get "/console/audit" => show_audit: Some(Role::Viewer);
 }
 

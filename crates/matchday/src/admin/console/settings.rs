@@ -57,7 +57,7 @@ section! {
 
 impl Settings {
     /// Conditions that the settings must meet, each with the message to report if it does not hold.
-    pub fn conditions(&self, env: Environment, taken: [SocketAddr; 2]) -> Conditions {
+    pub fn conditions(&self, env: Environment, taken: &[Option<SocketAddr>]) -> Conditions {
         let headers = [
             ("proxy_secret_header", &self.proxy_secret_header),
             ("operator_header", &self.operator_header),
@@ -80,8 +80,8 @@ impl Settings {
         let has_roles = [&self.viewers, &self.moderators, &self.operators].iter().any(|list| !list.is_empty());
         let further = [
             (
-                self.listen.port() == 0 || !taken.contains(&self.listen),
-                "console.listen is also http.listen or http.private_listen: give the console its own address",
+                self.listen.port() == 0 || !taken.contains(&Some(self.listen)),
+                "console.listen is the address of another listener: give the console its own address",
             ),
             (
                 is_verified || env.is_development(),

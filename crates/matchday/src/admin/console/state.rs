@@ -14,7 +14,7 @@ use crate::{
     },
     delivery::{live::service::Live, webhooks::service::Webhooks},
     game::{questions::service::Questions, scores::service::Scores},
-    identity::{codes::service::Codes, operators::service::Operators},
+    identity::{codes::service::Codes, operators::service::Operators, server_keys::service::ServerKeys},
 };
 
 /// Shared state of the routes. Cheap to clone.
@@ -39,6 +39,7 @@ pub struct Services {
     pub removals: Removals,
     pub reports: Reports,
     pub scores: Scores,
+    pub server_keys: ServerKeys,
     pub webhooks: Webhooks,
     pub has_chat: bool,
     /// Server name in Matrix ids, the part after the colon.

@@ -59,7 +59,7 @@ const BEHIND_PROXY: [(&str, &str); 7] = [
     ("MATCHDAY_CONSOLE__OPERATORS", "operators,user:root@example.org"),
 ];
 
-const PAGES: [&str; 11] = [
+const PAGES: [&str; 12] = [
     "/console",
     "/console/matches",
     "/console/questions",
@@ -70,6 +70,7 @@ const PAGES: [&str; 11] = [
     "/console/sms",
     "/console/queues",
     "/console/feeds",
+    "/console/keys",
     "/console/audit",
 ];
 
@@ -856,6 +857,46 @@ async fn sms_limits_are_shown_and_removed() {
             ("sms.open", "sms:GB", "a slow carrier")
         );
         app.published().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn server_keys_are_created_rotated_and_revoked() {
+    TestApp::run(async |app| {
+        let mark = mark_on(&page(app, "/console/keys").await);
+        let form = async |to: &str, fields: &[(&str, &str)]| {
+            let fields: Vec<_> = fields.iter().copied().chain([("mark", mark.as_str()), ("reason", "shop")]).collect();
+            post(app, to, &fields, &[("sec-fetch-site", "same-origin")]).await
+        };
+        let shown = |answer: &Answer| {
+            let html = text(answer);
+            let (_, rest) = html.split_once(">mk_test_").expect("a key");
+            format!("mk_test_{}", rest.split_once('<').expect("its end").0)
+        };
+        for faults in [
+            vec![("name", "shop")],
+            vec![("scope:coins:read", "yes")],
+            vec![("name", "shop"), ("scope:coins:read", "yes"), ("allow", "everywhere")],
+            vec![("name", "shop"), ("scope:coins:read", "yes"), ("expires_in", "soon")],
+        ] {
+            assert_eq!(form("/console/keys", &faults[..]).await.status.as_u16(), 422, "{faults:?}");
+        }
+        let wish =
+            [("name", HOSTILE), ("scope:coins:read", "yes"), ("allow", "10.0.0.0/8, ::/0"), ("expires_in", "90d")];
+        let created = form("/console/keys", &wish[..]).await;
+        assert_eq!(created.header("cache-control"), Some("no-store"));
+        let (first, key) = (shown(&created), app.app.server_keys.list().await.expect("listed").remove(0));
+        assert_eq!((key.name.as_str(), key.networks.len(), key.scopes.len()), (HOSTILE, 2, 1));
+        let second = shown(&form(&format!("/console/keys/{}/rotate", key.id), &[("grace", "1h")]).await);
+        assert_ne!(first, second);
+        let html = page(app, "/console/keys").await;
+        assert!(html.contains(&key.prefix[..10]) && !html.contains(&first) && !html.contains(&second), "{html}");
+        assert!(!html.contains(HOSTILE), "{html}");
+        send(app, "/console/keys", &format!("/console/keys/{}/revoke", key.id), &[("reason", "leaked")]).await;
+        assert!(app.app.server_keys.list().await.expect("listed")[0].revoked_at.is_some());
+        let actions: Vec<String> = recorded(app).await.into_iter().map(|action| action.action).collect();
+        assert_eq!(actions, ["key.revoke", "key.rotate", "key.create"]);
     })
     .await;
 }

@@ -84,6 +84,13 @@ pub enum ModerationError {
     Message(#[from] serde_json::Error),
 }
 
+/// What happens to a restriction that is already in effect, with the same end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Repetition {
+    Refused,
+    Recorded,
+}
+
 impl Moderation {
     pub fn new(
         core: &Core,
@@ -104,10 +111,7 @@ impl Moderation {
 
     /// Resolves a user id or username.
     pub async fn user(&self, named: &str) -> Result<UserId, ModerationError> {
-        let found = match named.parse::<UserId>() {
-            Ok(id) => self.accounts.find(id).await?,
-            Err(()) => self.accounts.named(&named.to_ascii_lowercase()).await?,
-        };
+        let found = self.accounts.resolve(named).await?;
         found.map(|account| account.id).ok_or(ModerationError::NoSuchUser)
     }
 
@@ -135,6 +139,30 @@ impl Moderation {
             Some(length) => Some(rules::end(now, length).ok_or(ModerationError::InvalidLength)?),
             None => None,
         };
+        self.apply(user, restriction, until, Repetition::Refused, operator).await
+    }
+
+    /// Bans or mutes a user until the given time, or without an end. Replaces the current restriction of this kind, also if
+    /// only the reason is another one.
+    pub async fn replace(
+        &self,
+        user: UserId,
+        restriction: Restriction,
+        until: Option<OffsetDateTime>,
+        operator: &Operator,
+    ) -> Result<(), ModerationError> {
+        self.apply(user, restriction, until, Repetition::Recorded, operator).await
+    }
+
+    async fn apply(
+        &self,
+        user: UserId,
+        restriction: Restriction,
+        until: Option<OffsetDateTime>,
+        repetition: Repetition,
+        operator: &Operator,
+    ) -> Result<(), ModerationError> {
+        let now = self.clock.now();
         let term = Some(Term { since: now, until });
         let mut tx = platform::database::begin(&self.db).await?;
         if !accounts::lock(&mut tx, user).await? {
@@ -146,7 +174,7 @@ impl Moderation {
             Restriction::Mute => store::set_muted(&mut tx, user, term, now).await?,
             Restriction::Unmute => store::set_muted(&mut tx, user, None, now).await?,
         };
-        if !changed {
+        if !changed && repetition == Repetition::Refused {
             return Err(ModerationError::Unchanged);
         }
         if let Some(account) = accounts::find(&mut *tx, user, now).await? {

@@ -157,6 +157,20 @@ pub struct ListedRoom {
     pub slow_mode_seconds: i32,
 }
 
+/// A room as operators and backends see it.
+#[derive(Clone, Debug)]
+pub struct RoomSummary {
+    /// Room id on the homeserver.
+    pub matrix_id: String,
+    pub name: String,
+    pub topic: String,
+    pub event_id: Option<MatchId>,
+    /// A private room is invite-only and encrypted.
+    pub is_private: bool,
+    pub member_count: i64,
+    pub created_at: OffsetDateTime,
+}
+
 /// Result of joining a room.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Joined {
@@ -381,6 +395,18 @@ impl Rooms {
         paging: Paging,
     ) -> sqlx::Result<(Vec<ListedRoom>, i64)> {
         store::list(&self.inner.db, user, filter, paging).await
+    }
+
+    /// A page of all open rooms, or those of a match, latest first, and the total; for operators and backends.
+    pub async fn list_all(&self, event: Option<MatchId>, paging: Paging) -> sqlx::Result<(Vec<RoomSummary>, i64)> {
+        let mut connection = self.inner.db.acquire().await?;
+        let total = store::count_open(&mut connection, event).await?;
+        Ok((store::list_open(&mut *connection, event, paging).await?, total))
+    }
+
+    /// Returns an open room with its number of members.
+    pub async fn summary(&self, address: &RoomAddress) -> Result<RoomSummary, RoomError> {
+        store::summary(&self.inner.db, address.as_str()).await?.ok_or(RoomError::NotFound)
     }
 
     /// Join queue of a room. The stands of a match share one, because at any time nearly all callers join the same

@@ -9,7 +9,7 @@ use web::{
 };
 
 use super::{
-    service::{ListedRoom, Room, RoomFilter},
+    service::{ListedRoom, Room, RoomFilter, RoomSummary},
     statistics::{Predictor, Size},
 };
 use crate::chat::membership_sync::Membership;
@@ -202,6 +202,51 @@ pub(super) async fn find(executor: impl PgExecutor<'_>, matrix_id: &str) -> sqlx
                   creator_id as "creator_id: UserId", is_private, created_at, opened_at, half_made_at,
                   slow_mode_seconds
            from rooms where matrix_id = $1 and opened_at is not null"#,
+        matrix_id,
+    )
+    .fetch_optional(executor)
+    .await
+}
+
+/// Number of open rooms, or of those of a match.
+pub(super) async fn count_open(connection: &mut PgConnection, event: Option<MatchId>) -> sqlx::Result<i64> {
+    sqlx::query_scalar!(
+        r#"select count(*) as "count!" from rooms
+           where opened_at is not null and matrix_id is not null and ($1::bigint is null or event_id = $1)"#,
+        event.map(|event| event.0),
+    )
+    .fetch_one(connection)
+    .await
+}
+
+/// A page of the open rooms, or of those of a match, latest first.
+pub(super) async fn list_open(
+    executor: impl PgExecutor<'_>,
+    event: Option<MatchId>,
+    paging: Paging,
+) -> sqlx::Result<Vec<RoomSummary>> {
+    sqlx::query_as!(
+        RoomSummary,
+        r#"select r.matrix_id as "matrix_id!", r.name, r.topic, r.event_id as "event_id: MatchId", r.is_private,
+                  a.member_count, r.created_at
+           from rooms r join room_activity a on a.room_id = r.id
+           where r.opened_at is not null and r.matrix_id is not null and ($1::bigint is null or r.event_id = $1)
+           order by r.id desc limit $2 offset $3"#,
+        event.map(|event| event.0),
+        paging.limit(),
+        paging.offset(),
+    )
+    .fetch_all(executor)
+    .await
+}
+
+pub(super) async fn summary(executor: impl PgExecutor<'_>, matrix_id: &str) -> sqlx::Result<Option<RoomSummary>> {
+    sqlx::query_as!(
+        RoomSummary,
+        r#"select r.matrix_id as "matrix_id!", r.name, r.topic, r.event_id as "event_id: MatchId", r.is_private,
+                  a.member_count, r.created_at
+           from rooms r join room_activity a on a.room_id = r.id
+           where r.matrix_id = $1 and r.opened_at is not null"#,
         matrix_id,
     )
     .fetch_optional(executor)

@@ -14,9 +14,12 @@ use std::{
 use async_nats::jetstream::message::PublishMessage;
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use matrix_appservice::{Error as MatrixError, Homeserver, OwnedRoomId};
-use platform::stream::{Begin, Delivery, Failure, Stream, Streams, WorkSpec};
+use platform::{
+    clock::Clock,
+    stream::{Begin, Delivery, Failure, Stream, Streams, WorkSpec},
+};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use serde_json::{Value, value::RawValue};
+use serde_json::{Value, json, value::RawValue};
 use sqlx::PgPool;
 use tokio::sync::Semaphore;
 use web::ids::{MatchId, RoomId, UserId};
@@ -27,13 +30,23 @@ use super::{
 };
 use crate::{
     catalogue::matches::{facts::MatchFact, service as events},
-    chat::{accounts::service::Chat, rooms::RoomAddress},
+    chat::{
+        accounts::service::Chat,
+        rooms::{
+            RoomAddress,
+            service::{Room, RoomError},
+        },
+    },
     game::{
         predictions::service::Predictions,
         scores::{
             rounds::{self, RoundFact},
             service::{self as scores, ScoresFact},
         },
+    },
+    identity::{
+        idempotency::RequestKey,
+        operators::{self, Operator, service::Action},
     },
 };
 
@@ -63,6 +76,7 @@ pub struct Announcements {
     pub streams: Streams,
     pub chat: Chat,
     pub predictions: Predictions,
+    pub clock: Arc<dyn Clock>,
     /// Whether announcements are enabled in the settings.
     pub are_enabled: bool,
     pub progress: Progress,
@@ -284,6 +298,31 @@ impl Announcements {
         let users: Vec<i64> = best.iter().map(|(user, _)| user.0).collect();
         let names: HashMap<UserId, String> = store::usernames(&self.db, &users).await?.into_iter().collect();
         Ok(best.into_iter().filter_map(|(user, points)| Some((names.get(&user)?.clone(), points))).collect())
+    }
+
+    /// Posts a notice of a backend to a room as the bot, and returns its Matrix event id. A repeated request posts nothing.
+    pub async fn post_notice(
+        &self,
+        room: &Room,
+        text: &str,
+        request: RequestKey,
+        operator: &Operator,
+    ) -> Result<String, RoomError> {
+        if room.is_private {
+            return Err(RoomError::Encrypted);
+        }
+        let none = || RoomError::Chat("no homeserver is configured".to_owned());
+        let homeserver = self.chat.homeserver_for_rooms().ok_or_else(none)?;
+        let matrix_id = room.matrix_id.as_deref().unwrap_or_default();
+        let address = OwnedRoomId::try_from(matrix_id).map_err(|_| RoomError::NotFound)?;
+        let transaction = format!("matchday-notice-{}", hex::encode(request.0));
+        let event_id = homeserver.say(&address, &transaction, &json!({"msgtype": "m.notice", "body": text})).await?;
+        // The message comes first: if the entry cannot be written, the request fails, and its repetition writes it.
+        let action =
+            Action::new("room.announce", format!("room:{matrix_id}")).with(json!({"event_id": event_id.as_str()}));
+        let mut connection = self.db.acquire().await?;
+        operators::service::record(&mut connection, operator, &action, self.clock.now()).await?;
+        Ok(event_id.to_string())
     }
 
     /// Enables or disables announcements in a room. Returns whether the room exists.

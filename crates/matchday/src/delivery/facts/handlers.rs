@@ -1,15 +1,12 @@
-//! HTTP handler for the log of facts.
+//! The log of facts in the server API.
 
-use axum::{
-    extract::State,
-    response::{IntoResponse, Response},
-};
+use axum::response::{IntoResponse, Response};
 use http::header;
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 use web::{
-    ApiError, ErrorBody, Query,
+    ApiError,
     fields::{FromParameters, FromQuery, Parameters},
 };
 
@@ -112,18 +109,8 @@ impl From<FactsError> for ApiError {
     }
 }
 
-/// Read the log of facts.
-///
-/// Facts have one total order. A caller that stores `next_after` together with the facts and continues from it sees every
-/// fact exactly once. A fact is visible within five seconds of its change and kept for 30 days.
-#[utoipa::path(get, path = "/facts", tag = "Facts", params(FactParameters),
-    responses(
-        (status = 200, body = FactList),
-        (status = 410, description = "The position is older than the facts that are kept", body = ErrorBody),
-    ))]
-pub async fn list_facts(
-    State(facts): State<Facts>,
-    Query(FactParameters { after, per_page }): Query<FactParameters>,
-) -> Result<Page, ApiError> {
+/// Reads a page of the log for a backend.
+pub async fn read_page(facts: &Facts, parameters: FactParameters) -> Result<Page, ApiError> {
+    let FactParameters { after, per_page } = parameters;
     Ok(facts.page(after, per_page).await?)
 }

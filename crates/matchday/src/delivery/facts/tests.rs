@@ -1,6 +1,6 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use axum::{Router, body::Body, routing};
+use axum::{Router, body::Body, extract::State, routing};
 use futures_util::future::join_all;
 use http::{Method, Request};
 use http_body_util::BodyExt as _;
@@ -12,9 +12,10 @@ use serde_json::{Value, json};
 use sqlx::PgPool;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
+use web::Query;
 
 use super::{
-    handlers,
+    handlers::{self, FactParameters},
     rules::{After, Position},
     service::{Facts, KEPT, Page},
 };
@@ -41,7 +42,10 @@ async fn read_all(facts: &Facts, per_page: i64) -> Vec<Value> {
 }
 
 async fn get(app: &TestApp, query: &str) -> Answer {
-    let router = Router::new().route("/facts", routing::get(handlers::list_facts)).with_state(app.app.facts.clone());
+    let read = async |State(facts): State<Facts>, Query(parameters): Query<FactParameters>| {
+        handlers::read_page(&facts, parameters).await
+    };
+    let router = Router::new().route("/facts", routing::get(read)).with_state(app.app.facts.clone());
     let request = Request::get(format!("/facts{query}")).body(Body::empty()).expect("a request");
     let (parts, body) = router.oneshot(request).await.expect("a response").into_parts();
     let bytes = body.collect().await.expect("a body").to_bytes();

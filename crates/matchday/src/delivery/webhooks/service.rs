@@ -8,6 +8,7 @@ use std::{
 use platform::{
     Core,
     clock::Clock,
+    database,
     encryption::{Encrypted, SecretCipher},
     outbound_http::{AddressFault, Answer, OutboundHttp, PostError, Reach},
     random::{self, Random},
@@ -16,7 +17,7 @@ use platform::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use sqlx::PgPool;
+use sqlx::{PgConnection, PgPool};
 use time::OffsetDateTime;
 use url::Url;
 use web::ids::EndpointId;
@@ -28,7 +29,7 @@ use super::{
     work::CHANGED,
 };
 use crate::identity::operators::{
-    Operator,
+    self, Operator,
     service::{Action, Operators},
 };
 
@@ -71,6 +72,17 @@ impl Endpoint {
     pub fn wants(&self, kind: Kind) -> bool {
         self.disabled_at.is_none() && (self.types.is_empty() || self.types.contains(&kind))
     }
+}
+
+/// An endpoint as its operators may see it.
+#[derive(Clone, Debug)]
+pub struct EndpointSummary {
+    pub id: EndpointId,
+    pub url: String,
+    /// Subscribed types; empty for all types.
+    pub types: Vec<Kind>,
+    /// Whether no 410 response disabled it.
+    pub is_enabled: bool,
 }
 
 /// A queued message to one endpoint.
@@ -142,16 +154,62 @@ impl Webhooks {
     /// Adds an endpoint for these types, or for all types if there are none. This is the only time that its secret is
     /// shown.
     pub async fn add(&self, url: &Url, types: &[Kind]) -> Result<(EndpointId, SigningSecret), WebhookError> {
+        let secret = SigningSecret::make(&*self.inner.random);
+        let mut connection = self.inner.db.acquire().await?;
+        let id = self.add_in(&mut connection, url, types, &secret).await?;
+        self.note_added(id, url).await;
+        Ok((id, secret))
+    }
+
+    /// Adds an endpoint with a secret that the caller chose.
+    pub async fn add_by(
+        &self,
+        url: &Url,
+        types: &[Kind],
+        secret: &SigningSecret,
+        operator: &Operator,
+    ) -> Result<EndpointId, WebhookError> {
+        let mut tx = database::begin(&self.inner.db).await?;
+        let id = self.add_in(&mut tx, url, types, secret).await?;
+        let names: Vec<&str> = types.iter().map(|kind| kind.name()).collect();
+        let details = json!({"host": url.host_str(), "types": names});
+        let action = Action::new("webhook.add", format!("webhook:{id}")).with(details);
+        operators::service::record(&mut tx, operator, &action, self.inner.clock.now()).await?;
+        tx.commit().await?;
+        self.note_added(id, url).await;
+        Ok(id)
+    }
+
+    async fn add_in(
+        &self,
+        connection: &mut PgConnection,
+        url: &Url,
+        types: &[Kind],
+        secret: &SigningSecret,
+    ) -> Result<EndpointId, WebhookError> {
         let inner = &*self.inner;
         inner.http_client.reach().check(url)?;
-        let secret = SigningSecret::make(&*inner.random);
         let sealed = inner.sealer.seal(&*inner.random, url.as_str(), secret.expose().as_bytes());
         let sealed = sealed.ok_or(WebhookError::NoKey)?;
         let types: Vec<String> = types.iter().map(ToString::to_string).collect();
-        let id = store::insert(&inner.db, url.as_str(), &sealed, &types, inner.clock.now()).await?;
+        Ok(store::insert(connection, url.as_str(), &sealed, &types, inner.clock.now()).await?)
+    }
+
+    async fn note_added(&self, id: EndpointId, url: &Url) {
         tracing::info!(endpoint = id.0, host = url.host_str(), "webhook endpoint added");
-        inner.streams.wake_before_exit(CHANGED).await;
-        Ok((id, secret))
+        self.inner.streams.wake_before_exit(CHANGED).await;
+    }
+
+    /// Returns all endpoints without their secrets.
+    pub async fn summaries(&self) -> sqlx::Result<Vec<EndpointSummary>> {
+        let rows = store::list(&self.inner.db).await?;
+        let summary = |row: store::Row| EndpointSummary {
+            id: row.id,
+            url: row.url,
+            types: row.types.iter().filter_map(|name| name.parse().ok()).collect(),
+            is_enabled: row.disabled_at.is_none(),
+        };
+        Ok(rows.into_iter().map(summary).collect())
     }
 
     /// Returns all endpoints. An endpoint whose secret cannot be decrypted is an error in the list.
@@ -186,12 +244,29 @@ impl Webhooks {
         if !store::delete(&self.inner.db, id).await? {
             return Err(WebhookError::NoSuchEndpoint(id));
         }
+        self.note_removed(id).await;
+        Ok(())
+    }
+
+    /// Like [`Self::remove`]; the audit entry is part of the transaction.
+    pub async fn remove_by(&self, id: EndpointId, operator: &Operator) -> Result<(), WebhookError> {
+        let mut tx = database::begin(&self.inner.db).await?;
+        if !store::delete(&mut *tx, id).await? {
+            return Err(WebhookError::NoSuchEndpoint(id));
+        }
+        let action = Action::new("webhook.remove", format!("webhook:{id}"));
+        operators::service::record(&mut tx, operator, &action, self.inner.clock.now()).await?;
+        tx.commit().await?;
+        self.note_removed(id).await;
+        Ok(())
+    }
+
+    async fn note_removed(&self, id: EndpointId) {
         tracing::info!(endpoint = id.0, "webhook endpoint removed");
         self.inner.streams.wake_before_exit(CHANGED).await;
         if let Err(error) = self.tidy().await {
             tracing::warn!(%error, "messages of the removed endpoint were not discarded; the next cleanup retries");
         }
-        Ok(())
     }
 
     /// Enables an endpoint that a 410 response disabled.

@@ -17,8 +17,8 @@ use web::{
 
 use super::{
     ledger::{Posted, Refusal},
-    rules::{self, CoinAmount, Kind, Reason, Reference},
-    service::{ClaimError, Claimed, Coins, DeductError, Deduction, Overview, Transaction},
+    rules::{self, CoinAmount, Kind, Reason, Reference, Remark, TransactionId},
+    service::{ClaimError, Claimed, Coins, Deduction, MoveError, Overview, Transaction},
 };
 use crate::identity::{
     idempotency::{self, KeyOutcome, KeyedRequest, RequestKey},
@@ -26,9 +26,9 @@ use crate::identity::{
 };
 
 #[derive(ToSchema)]
-pub(super) struct DeductionBody {
+pub(crate) struct DeductionBody {
     #[schema(value_type = i64, minimum = 1, maximum = 1_000_000_000, example = 25)]
-    amount: CoinAmount,
+    pub(crate) amount: CoinAmount,
     /// Purpose of the deduction. The operator may restrict the allowed reasons.
     #[schema(
         value_type = String,
@@ -37,7 +37,7 @@ pub(super) struct DeductionBody {
         pattern = r"^[^\x00-\x1f\x7f-\x9f]+$",
         example = "purchase"
     )]
-    reason: Reason,
+    pub(crate) reason: Reason,
     /// Identifier of the purchase in the app. A deduction happens once per reason and reference: repeating it returns
     /// the first response, and a different amount is refused.
     #[schema(
@@ -47,7 +47,7 @@ pub(super) struct DeductionBody {
         pattern = r"^[^\x00-\x1f\x7f-\x9f]+$",
         example = "order-4711"
     )]
-    reference_id: Option<Reference>,
+    pub(crate) reference_id: Option<Reference>,
 }
 
 from_body!(DeductionBody { amount, reason, reference_id });
@@ -65,6 +65,22 @@ impl FromJson for Reference {
 
     fn from_json(value: &Value) -> Option<Self> {
         value.as_str().and_then(Self::parse)
+    }
+}
+
+impl FromJson for Remark {
+    const EXPECTED: &'static str = "must be a string of 1 to 200 characters on one line";
+
+    fn from_json(value: &Value) -> Option<Self> {
+        value.as_str().and_then(|text| text.parse().ok())
+    }
+}
+
+impl FromJson for TransactionId {
+    const EXPECTED: &'static str = "must have the form txn_0192f0c1-2345-7abc-8def-0123456789ab";
+
+    fn from_json(value: &Value) -> Option<Self> {
+        value.as_str().and_then(|text| text.parse().ok())
     }
 }
 
@@ -174,7 +190,7 @@ struct StreakItem {
 
 #[derive(Serialize, ToSchema)]
 #[schema(as = CoinTransaction)]
-struct TransactionItem {
+pub(crate) struct TransactionItem {
     #[schema(example = "txn_01a1f978-b580-7c21-9d6b-3f5a1b2c4d5e")]
     transaction_id: String,
     kind: Kind,
@@ -202,10 +218,10 @@ struct TransactionItem {
 
 #[derive(Serialize, ToSchema)]
 #[schema(as = CoinHistoryMeta)]
-struct HistoryMeta {
+pub(crate) struct HistoryMeta {
     /// Cursor of the next page; null on the last page.
     #[schema(required)]
-    next_cursor: Option<String>,
+    pub(crate) next_cursor: Option<String>,
 }
 
 impl From<Transaction> for TransactionItem {
@@ -250,23 +266,24 @@ impl From<Refusal> for ApiError {
             ),
             Refusal::OtherAmount => Self::invalid_field("reference_id", "was used for another amount"),
             Refusal::KeyUsed => idempotency::key_used(),
+            Refusal::NoSuchUser => Self::not_found("The user"),
             Refusal::Full => Self::new(StatusCode::BAD_REQUEST, "wallet_full", "The wallet cannot hold more coins."),
         }
     }
 }
 
-impl From<DeductError> for ApiError {
-    fn from(error: DeductError) -> Self {
+impl From<MoveError> for ApiError {
+    fn from(error: MoveError) -> Self {
         match error {
-            DeductError::UnknownReason { allowed } => {
+            MoveError::UnknownReason { allowed } => {
                 let allowed: Vec<&str> = allowed.iter().map(Reason::as_str).collect();
                 Self::invalid_field("reason", &format!("must be one of: {}", allowed.join(", ")))
             }
-            DeductError::Refused(refusal) => refusal.into(),
-            DeductError::Failed(BatchError::Overloaded) => {
+            MoveError::Refused(refusal) => refusal.into(),
+            MoveError::Failed(BatchError::Overloaded) => {
                 Self::unavailable("overloaded", "Too many deductions are in progress. Try again shortly.")
             }
-            DeductError::Failed(BatchError::Database(error)) => Self::database(&error).because(error),
+            MoveError::Failed(BatchError::Database(error)) => Self::database(&error).because(error),
         }
     }
 }

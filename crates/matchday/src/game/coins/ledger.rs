@@ -108,6 +108,8 @@ pub enum Refusal {
     /// The idempotency key was used before, for another movement or for one that was refused.
     #[error("the idempotency key was used before")]
     KeyUsed,
+    #[error("the user does not exist")]
+    NoSuchUser,
     /// The balance would exceed [`MOST`].
     #[error("the wallet is full")]
     Full,
@@ -126,13 +128,17 @@ pub(super) struct PriorRequest {
     pub(super) posted: Posted,
     pub(super) reason: Option<String>,
     pub(super) reference: Option<String>,
+    pub(super) remark: Option<String>,
+    /// Number of the transaction that it reverses.
+    pub(super) reverses: Option<i64>,
 }
 
 /// Locked wallets of some users, with the movements decided so far.
 #[derive(Debug, Default)]
 pub(super) struct Book {
     wallets: HashMap<UserId, Wallet>,
-    by_reference: HashMap<ReferenceKey, Posted>,
+    /// Transactions with a reference, with the remark of a grant.
+    by_reference: HashMap<ReferenceKey, (Posted, Option<String>)>,
     by_request: HashMap<(UserId, RequestKey), PriorRequest>,
     by_id: HashMap<TransactionId, Posted>,
     written: Vec<(Movement, Posted)>,
@@ -194,6 +200,21 @@ impl Book {
         movement.request.is_some_and(|request| self.by_request.contains_key(&(movement.user, request)))
     }
 
+    /// The transaction with this idempotency key.
+    pub(super) fn prior_request(&self, user: UserId, request: RequestKey) -> Option<&PriorRequest> {
+        self.by_request.get(&(user, request))
+    }
+
+    /// Remark of the earlier transaction with the reference of this movement.
+    pub(super) fn prior_remark(&self, movement: &Movement) -> Option<String> {
+        self.by_reference.get(&movement.reference_key()?)?.1.clone()
+    }
+
+    /// Number of movements that [`Self::close`] writes.
+    pub(super) fn written(&self) -> usize {
+        self.written.len()
+    }
+
     pub(super) fn balance(&self, user: UserId) -> i64 {
         self.wallets.get(&user).map_or(0, |wallet| wallet.balance)
     }
@@ -207,11 +228,12 @@ impl Book {
         if let Some(prior) = request.as_ref().and_then(|request| self.by_request.get(request)) {
             let is_same = prior.posted.amount == movement.amount
                 && prior.reason == movement.reason
-                && prior.reference == movement.reference;
+                && prior.reference == movement.reference
+                && prior.remark == movement.remark;
             return if is_same { Ok(prior.posted) } else { Err(Refusal::KeyUsed) };
         }
         let reference = movement.reference_key();
-        if let Some(&posted) = reference.as_ref().and_then(|reference| self.by_reference.get(reference)) {
+        if let Some(&(posted, _)) = reference.as_ref().and_then(|reference| self.by_reference.get(reference)) {
             return if posted.amount == movement.amount { Ok(posted) } else { Err(Refusal::OtherAmount) };
         }
         let wallet = self.wallets.entry(movement.user).or_default();
@@ -223,11 +245,11 @@ impl Book {
         *wallet = Wallet { balance, transactions: wallet.transactions + 1 };
         let posted = Posted { id: movement.id, number: wallet.transactions, amount: movement.amount, balance };
         if let Some(request) = request {
-            let (reason, reference) = (movement.reason.clone(), movement.reference.clone());
-            self.by_request.insert(request, PriorRequest { posted, reason, reference });
+            let Movement { reason, reference, remark, reverses, .. } = movement.clone();
+            self.by_request.insert(request, PriorRequest { posted, reason, reference, remark, reverses });
         }
         if let Some(reference) = reference {
-            self.by_reference.insert(reference, posted);
+            self.by_reference.insert(reference, (posted, movement.remark.clone()));
         }
         self.written.push((movement, posted));
         Ok(posted)

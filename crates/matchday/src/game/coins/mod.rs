@@ -16,6 +16,7 @@ mod writers;
 use axum::extract::FromRef;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
+pub(crate) use self::handlers::{DeductionBody, HistoryMeta, TransactionItem};
 use self::service::Coins;
 use crate::identity::sessions::Authenticates;
 

@@ -20,16 +20,19 @@ use web::{
 };
 
 use super::{
-    ledger::{Book, Movement, Posted, Refusal, spent_on},
+    ledger::{Book, Movement, Posted, PriorRequest, Refusal, spent_on},
     rules::{self, Bonus, CoinAmount, Kind, Reason, Reference, Remark, Streak, TransactionId},
     settings::Settings,
     store,
-    writers::{Entry, Writer},
+    writers::{Decided, Entry, Writer},
 };
 use crate::identity::{
     accounts::hooks::Welcome,
-    idempotency::{KEPT_FOR, KeyOutcome, KeyedRequest, RequestKey},
-    operators::{self, Operator, service::Action},
+    idempotency::{KEPT_FOR, KeyOutcome, KeyedRequest, RequestKey, find_used_keys},
+    operators::{
+        self, Operator,
+        service::{Action, CompletedAction},
+    },
 };
 
 /// Rate limit per user for claiming the daily bonus.
@@ -63,17 +66,40 @@ pub struct Deduction {
     pub request: Option<KeyedRequest>,
 }
 
-/// A deduction that the ledger has.
-#[derive(Clone, Copy, Debug)]
-pub struct Deducted {
+/// A movement that the ledger has.
+#[derive(Clone, Debug)]
+pub struct Booked {
     pub posted: Posted,
     /// Whether the ledger has it under the idempotency key of the request.
-    pub(super) key_outcome: Option<KeyOutcome>,
+    pub(crate) key_outcome: Option<KeyOutcome>,
+    /// Remark of the earlier grant, if the ledger had it under its reference.
+    pub(crate) prior_remark: Option<String>,
 }
 
-/// Reason why a deduction failed.
+/// A grant that a backend requests.
+#[derive(Clone, Debug)]
+pub struct Grant {
+    pub amount: CoinAmount,
+    /// Shown to the user.
+    pub remark: Remark,
+    pub reference: Option<Reference>,
+    pub request: Option<KeyedRequest>,
+}
+
+/// A reversal by an operator or a backend.
+#[derive(Clone, Debug)]
+pub struct Reversal {
+    /// `None`: all that is not reversed yet.
+    pub amount: Option<CoinAmount>,
+    /// `None`: the only transaction of this amount.
+    pub id: Option<TransactionId>,
+    pub remark: Remark,
+    pub request: Option<KeyedRequest>,
+}
+
+/// Reason why a deduction or a grant failed.
 #[derive(Debug, thiserror::Error)]
-pub enum DeductError {
+pub enum MoveError {
     /// The settings do not allow this reason.
     #[error("the reason is not allowed")]
     UnknownReason {
@@ -83,7 +109,7 @@ pub enum DeductError {
     /// The ledger refused the movement.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The batch writer failed. The coins may or may not have been deducted.
+    /// The batch writer failed. The coins may or may not have been moved.
     #[error(transparent)]
     Failed(#[from] BatchError),
 }
@@ -249,30 +275,68 @@ impl Coins {
 
     /// Deducts coins from a user's wallet. A deduction happens once per reason and reference, and once per idempotency
     /// key.
-    pub async fn deduct(&self, user: UserId, deduction: Deduction) -> Result<Deducted, DeductError> {
+    pub async fn deduct(&self, user: UserId, deduction: Deduction) -> Result<Booked, MoveError> {
+        self.deduct_as(user, deduction, None).await
+    }
+
+    /// Like [`Self::deduct`], for a backend. Whether the user exists is checked as well.
+    pub async fn deduct_by(&self, user: UserId, deduction: Deduction, by: Operator) -> Result<Booked, MoveError> {
+        self.deduct_as(user, deduction, Some(by)).await
+    }
+
+    async fn deduct_as(&self, user: UserId, deduction: Deduction, by: Option<Operator>) -> Result<Booked, MoveError> {
         let Deduction { amount, reason, reference, request } = deduction;
         let reasons = &self.inner.reasons;
         if !reasons.is_empty() && !reasons.contains(&reason) {
-            return Err(DeductError::UnknownReason { allowed: reasons.clone() });
+            return Err(MoveError::UnknownReason { allowed: reasons.clone() });
         }
         let account = spent_on(&reason);
         let movement = Movement {
             reason: Some(reason.as_str().to_owned()),
             reference: reference.map(|reference| reference.as_str().to_owned()),
             request: request.map(|request| request.key),
+            operator: by.as_ref().map(|by| by.name.clone()),
             ..Movement::new(user, self.new_id(), Kind::Deduction, -amount.coins(), account)
         };
         let requested = movement.id;
-        let outcome = self.inner.writers.write(user.0, Entry { movement, request }).await;
+        let action = by.map(|by| action_of("coins.deduct", &movement, by));
+        let outcome = self.inner.writers.write(user.0, Entry { movement, request, action }).await;
         let label = match &outcome {
-            Ok(Ok((posted, _))) if posted.id == requested => "done",
+            Ok(Ok(decided)) if decided.posted.id == requested => "done",
             Ok(Ok(_)) => "repeated",
             Ok(Err(_)) => "refused",
             Err(_) => "failed",
         };
         metrics::counter!("matchday_coins_deductions_total", "outcome" => label).increment(1);
-        let (posted, key_outcome) = outcome??;
-        Ok(Deducted { posted, key_outcome })
+        Ok(outcome??.into())
+    }
+
+    /// Grants coins to a user for a backend, once per reference and once per idempotency key.
+    pub async fn grant_by(&self, user: UserId, grant: Grant, by: Operator) -> Result<Booked, MoveError> {
+        let Grant { amount, remark, reference, request } = grant;
+        let movement = Movement {
+            request: request.map(|request| request.key),
+            ..self.granted(user, amount, &remark, reference.as_ref(), &by.name)
+        };
+        let action = Some(action_of("coins.grant", &movement, by));
+        Ok(self.inner.writers.write(user.0, Entry { movement, request, action }).await??.into())
+    }
+
+    fn granted(
+        &self,
+        user: UserId,
+        amount: CoinAmount,
+        remark: &Remark,
+        reference: Option<&Reference>,
+        operator: &str,
+    ) -> Movement {
+        Movement {
+            reason: Some("grant".to_owned()),
+            reference: reference.map(|reference| reference.as_str().to_owned()),
+            operator: Some(operator.to_owned()),
+            remark: Some(remark.as_str().to_owned()),
+            ..Movement::new(user, self.new_id(), Kind::Grant, amount.coins(), "granted")
+        }
     }
 
     /// Applies the rate limit for claims.
@@ -343,13 +407,7 @@ impl Coins {
         reference: Option<&Reference>,
         operator: &str,
     ) -> Result<(Posted, bool), OperatorError> {
-        let movement = Movement {
-            reason: Some("grant".to_owned()),
-            reference: reference.map(|reference| reference.as_str().to_owned()),
-            operator: Some(operator.to_owned()),
-            remark: Some(reason.as_str().to_owned()),
-            ..Movement::new(user, self.new_id(), Kind::Grant, amount.coins(), "granted")
-        };
+        let movement = self.granted(user, amount, reason, reference, operator);
         let (now, id) = (self.inner.clock.now(), movement.id);
         let mut tx = platform::database::begin(&self.inner.db).await?;
         let mut book = Book::open(&mut tx, &self.inner.shards, [user]).await?;
@@ -357,8 +415,7 @@ impl Coins {
         let posted = book.post(movement)?;
         let moved = book.close(&mut tx, now).await?;
         if posted.id == id {
-            let details = json!({"amount": amount.coins(), "transaction": id.to_string()});
-            let action = Action::new("coins.grant", format!("user:{user}")).with(details);
+            let action = described("coins.grant", user, id, posted.amount);
             operators::service::record(&mut tx, &Operator::new(operator, reason.as_str()), &action, now).await?;
         }
         tx.commit().await?;
@@ -376,42 +433,118 @@ impl Coins {
         reason: &Remark,
         operator: &str,
     ) -> Result<(TransactionId, Posted), OperatorError> {
-        const SHOWN: i64 = 10;
+        let reversal = Reversal { amount: Some(amount), id, remark: reason.clone(), request: None };
+        let by = Operator::new(operator, reason.as_str());
+        self.reverse_by(user, &reversal, &by).await.map(|(meant, booked)| (meant, booked.posted))
+    }
+
+    /// Like [`Self::reverse`], also for a backend. Returns the reversed transaction and the new one.
+    pub async fn reverse_by(
+        &self,
+        user: UserId,
+        reversal: &Reversal,
+        by: &Operator,
+    ) -> Result<(TransactionId, Booked), OperatorError> {
+        let (now, remark) = (self.inner.clock.now(), reversal.remark.as_str());
         let mut tx = platform::database::begin(&self.inner.db).await?;
         let mut book = Book::open(&mut tx, &self.inner.shards, [user]).await?;
-        let mut found = store::reversible(&mut tx, user, id, amount.coins(), SHOWN).await?;
-        if found.len() > 1 {
-            let candidate = |found: store::Reversible| Candidate {
-                id: found.id,
-                kind: found.kind,
-                amount: found.amount,
-                created_at: found.created_at,
-            };
-            return Err(OperatorError::Ambiguous(found.into_iter().map(candidate).collect()));
+        let mut movement = Movement {
+            reason: Some("reversal".to_owned()),
+            operator: Some(by.name.clone()),
+            remark: Some(remark.to_owned()),
+            request: reversal.request.map(|request| request.key),
+            ..Movement::new(user, self.new_id(), Kind::Reversal, 0, "")
+        };
+        if let Some(request) = reversal.request {
+            book.load_prior(&mut tx, std::slice::from_ref(&movement), Attempt::First, now).await?;
+            if let Some(prior) = book.prior_request(user, request.key) {
+                return replayed(&mut tx, user, prior, reversal).await;
+            }
+            // A request that was refused before is refused again.
+            if find_used_keys(&mut tx, &self.inner.shards, &[request]).await?.contains(request) {
+                return Err(Refusal::KeyUsed.into());
+            }
         }
-        let meant = found.pop().ok_or(OperatorError::NoSuchTransaction)?;
-        if matches!(meant.kind, Kind::Reversal | Kind::Points) {
-            return Err(OperatorError::NotReversible(meant.kind));
-        }
+        let meant = meant(&mut tx, user, reversal).await?;
         let left = meant.amount.abs() - meant.reversed;
-        if amount.coins() > left {
+        let amount = reversal.amount.map_or(left, CoinAmount::coins);
+        if amount > left || left == 0 {
             return Err(OperatorError::TooMuch(left));
         }
-        let change = -amount.coins() * meant.amount.signum();
-        let movement = Movement {
-            reason: Some("reversal".to_owned()),
-            reverses: Some(meant.number),
-            operator: Some(operator.to_owned()),
-            remark: Some(reason.as_str().to_owned()),
-            ..Movement::new(user, self.new_id(), Kind::Reversal, change, meant.account)
-        };
-        let (posted, now) = (book.post(movement)?, self.inner.clock.now());
+        movement.amount = -amount * meant.amount.signum();
+        movement.account = meant.account.into();
+        movement.reverses = Some(meant.number);
+        let posted = book.post(movement)?;
         let moved = book.close(&mut tx, now).await?;
-        let details = json!({"amount": amount.coins(), "transaction": meant.id.to_string()});
-        let action = Action::new("coins.reverse", format!("user:{user}")).with(details);
-        operators::service::record(&mut tx, &Operator::new(operator, reason.as_str()), &action, now).await?;
+        let action = described("coins.reverse", user, posted.id, posted.amount);
+        operators::service::record(&mut tx, by, &action, now).await?;
         tx.commit().await?;
         moved.count();
-        Ok((meant.id, posted))
+        let key_outcome = reversal.request.map(|_| KeyOutcome::Stored);
+        Ok((meant.id, Booked { posted, key_outcome, prior_remark: None }))
+    }
+}
+
+/// Returns the transaction that an operator or a backend wants to reverse.
+async fn meant(
+    connection: &mut PgConnection,
+    user: UserId,
+    reversal: &Reversal,
+) -> Result<store::Reversible, OperatorError> {
+    const SHOWN: i64 = 10;
+    let amount = reversal.amount.map_or(0, CoinAmount::coins);
+    let mut found = store::reversible(connection, user, reversal.id, amount, SHOWN).await?;
+    if found.len() > 1 {
+        let candidate = |found: store::Reversible| Candidate {
+            id: found.id,
+            kind: found.kind,
+            amount: found.amount,
+            created_at: found.created_at,
+        };
+        return Err(OperatorError::Ambiguous(found.into_iter().map(candidate).collect()));
+    }
+    let meant = found.pop().ok_or(OperatorError::NoSuchTransaction)?;
+    match meant.kind {
+        Kind::Reversal | Kind::Points => Err(OperatorError::NotReversible(meant.kind)),
+        _ => Ok(meant),
+    }
+}
+
+/// Returns the outcome of a reversal whose idempotency key the ledger has, if it was the same reversal.
+async fn replayed(
+    connection: &mut PgConnection,
+    user: UserId,
+    prior: &PriorRequest,
+    reversal: &Reversal,
+) -> Result<(TransactionId, Booked), OperatorError> {
+    let reversed = match prior.reverses {
+        Some(number) => store::transaction_id(connection, user, number).await?,
+        None => None,
+    };
+    let is_same = prior.remark.as_deref() == Some(reversal.remark.as_str())
+        && reversal.amount.is_none_or(|amount| amount.coins() == prior.posted.amount.abs());
+    match reversed.filter(|&id| is_same && reversal.id.is_none_or(|meant| meant == id)) {
+        Some(id) => {
+            let key_outcome = Some(KeyOutcome::Replayed);
+            Ok((id, Booked { posted: prior.posted, key_outcome, prior_remark: None }))
+        }
+        None => Err(Refusal::KeyUsed.into()),
+    }
+}
+
+/// Describes a movement for the audit log.
+fn described(action: &'static str, user: UserId, id: TransactionId, amount: i64) -> Action {
+    Action::new(action, format!("user:{user}")).with(json!({"transaction_id": id.to_string(), "amount": amount}))
+}
+
+/// Entry of the audit log for a movement that a batch writes.
+fn action_of(action: &'static str, movement: &Movement, operator: Operator) -> CompletedAction {
+    let action = described(action, movement.user, movement.id, movement.amount);
+    CompletedAction { operator, action, request_id: operators::service::request_id() }
+}
+
+impl From<Decided> for Booked {
+    fn from(Decided { posted, key_outcome, prior_remark }: Decided) -> Self {
+        Self { posted, key_outcome, prior_remark }
     }
 }

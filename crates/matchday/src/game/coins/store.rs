@@ -1,6 +1,6 @@
 //! SQL queries for coins.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use futures_util::Stream;
 use platform::shards::Ranges;
@@ -35,6 +35,17 @@ pub(super) async fn lock_wallets(
     Ok(rows.into_iter().map(|row| (row.user_id, wallet(row.balance, row.transactions))).collect())
 }
 
+/// Returns those of these users who exist and have not deleted their account.
+pub(super) async fn existing_users(connection: &mut PgConnection, users: &[i64]) -> sqlx::Result<HashSet<UserId>> {
+    let users = sqlx::query_scalar!(
+        r#"select user_id as "user_id: UserId" from users where user_id = any($1) and deleted_at is null"#,
+        users,
+    )
+    .fetch_all(connection)
+    .await?;
+    Ok(users.into_iter().collect())
+}
+
 /// Returns how many of these users have a wallet.
 pub(super) async fn count_wallets(connection: &mut PgConnection, users: &[i64]) -> sqlx::Result<usize> {
     let count = sqlx::query_scalar!(r#"select count(*) as "count!" from wallets where user_id = any($1)"#, users)
@@ -63,6 +74,8 @@ struct Found {
     reason: Option<String>,
     reference: Option<String>,
     request_key: Option<Vec<u8>>,
+    remark: Option<String>,
+    reverses: Option<i64>,
     id: TransactionId,
     number: i64,
     amount: i64,
@@ -80,7 +93,7 @@ pub(super) async fn by_references(
     connection: &mut PgConnection,
     shards: &Ranges,
     references: &[ReferenceKey],
-) -> sqlx::Result<HashMap<ReferenceKey, Posted>> {
+) -> sqlx::Result<HashMap<ReferenceKey, (Posted, Option<String>)>> {
     let users: Vec<i64> = references.iter().map(|(user, ..)| user.0).collect();
     let kinds: Vec<&str> = references.iter().map(|(_, kind, ..)| kind.name()).collect();
     let reasons: Vec<&str> = references.iter().map(|(_, _, reason, _)| reason.as_str()).collect();
@@ -88,7 +101,7 @@ pub(super) async fn by_references(
     let found = sqlx::query_as!(
         Found,
         r#"select t.user_id as "user_id: UserId", t.kind as "kind: Kind", t.reason, t.reference, t.request_key,
-                  t.transaction_id as "id: TransactionId", t.number, t.amount, t.balance
+                  t.remark, t.reverses, t.transaction_id as "id: TransactionId", t.number, t.amount, t.balance
            from unnest($1::bigint[], $2::text[], $3::text[], $4::text[]) as w (user_id, kind, reason, reference)
            join coin_transactions t
              on t.user_id = w.user_id and t.kind = w.kind and t.reason = w.reason and t.reference = w.reference
@@ -104,8 +117,9 @@ pub(super) async fn by_references(
     Ok(found
         .into_iter()
         .map(|mut row| {
-            let (reason, reference) = (row.reason.take(), row.reference.take());
-            ((row.user_id, row.kind, reason.unwrap_or_default(), reference.unwrap_or_default()), row.posted())
+            let (reason, reference, remark) = (row.reason.take(), row.reference.take(), row.remark.take());
+            let key = (row.user_id, row.kind, reason.unwrap_or_default(), reference.unwrap_or_default());
+            (key, (row.posted(), remark))
         })
         .collect())
 }
@@ -122,7 +136,7 @@ pub(super) async fn by_requests(
     let found = sqlx::query_as!(
         Found,
         r#"select t.user_id as "user_id: UserId", t.kind as "kind: Kind", t.reason, t.reference, t.request_key,
-                  t.transaction_id as "id: TransactionId", t.number, t.amount, t.balance
+                  t.remark, t.reverses, t.transaction_id as "id: TransactionId", t.number, t.amount, t.balance
            from unnest($1::bigint[], $2::bytea[]) as w (user_id, request_key)
            join coin_transactions t on t.user_id = w.user_id and t.request_key = w.request_key
            where t.created_at > $3 and ($4::bigint[] is null or t.user_id = any($4))"#,
@@ -136,7 +150,8 @@ pub(super) async fn by_requests(
     let keyed = |row: Found| {
         let key = RequestKey(row.request_key.as_deref()?.try_into().ok()?);
         let posted = row.posted();
-        Some(((row.user_id, key), PriorRequest { posted, reason: row.reason, reference: row.reference }))
+        let Found { user_id, reason, reference, remark, reverses, .. } = row;
+        Some(((user_id, key), PriorRequest { posted, reason, reference, remark, reverses }))
     };
     Ok(found.into_iter().filter_map(keyed).collect())
 }
@@ -376,6 +391,21 @@ pub(super) async fn reversible(
         limit,
     )
     .fetch_all(connection)
+    .await
+}
+
+/// Returns the id of a transaction of a wallet.
+pub(super) async fn transaction_id(
+    connection: &mut PgConnection,
+    user: UserId,
+    number: i64,
+) -> sqlx::Result<Option<TransactionId>> {
+    sqlx::query_scalar!(
+        r#"select transaction_id as "id: TransactionId" from coin_transactions where user_id = $1 and number = $2"#,
+        user.0,
+        number,
+    )
+    .fetch_optional(connection)
     .await
 }
 

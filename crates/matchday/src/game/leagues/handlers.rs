@@ -4,11 +4,13 @@ use axum::{Json, extract::State};
 use http::StatusCode;
 use serde::Serialize;
 use serde_json::Value;
-use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+use time::OffsetDateTime;
 use utoipa::{IntoParams, ToSchema};
 use web::{
     ApiError, ClientNetwork, ErrorBody, NO_STORE, Path, Query, SecondPath, ValidJson,
-    fields::{Body, Change, Faulty, FromBody, FromJson, FromQuery, Search, from_body, from_parameters, whole_number},
+    fields::{
+        Body, Change, Faulty, FromBody, FromJson, FromQuery, Moment, Search, from_body, from_parameters, whole_number,
+    },
     ids::{LeagueId, TournamentId, UserId},
     paging::{PageMeta, Paging},
     permitted,
@@ -125,19 +127,6 @@ impl FromJson for TournamentIds {
         distinct.sort_unstable();
         distinct.dedup();
         ((1..=MOST_TOURNAMENTS).contains(&ids.len()) && distinct.len() == ids.len()).then_some(Self(ids))
-    }
-}
-
-/// A point in time, in microseconds as the database stores it.
-pub(super) struct Moment(OffsetDateTime);
-
-impl FromJson for Moment {
-    const EXPECTED: &'static str = "must be a timestamp like 2026-11-20T15:00:00Z";
-
-    fn from_json(value: &Value) -> Option<Self> {
-        let moment = OffsetDateTime::parse(value.as_str()?, &Rfc3339).ok()?.to_offset(time::UtcOffset::UTC);
-        let moment = moment.replace_nanosecond(moment.nanosecond() / 1_000 * 1_000).ok()?;
-        (1900..=2999).contains(&moment.year()).then_some(Self(moment))
     }
 }
 

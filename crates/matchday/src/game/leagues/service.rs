@@ -12,6 +12,7 @@ use platform::{
     settings::CodeKey,
 };
 use redis::aio::ConnectionManager;
+use serde_json::json;
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 use time::OffsetDateTime;
 use tokio::sync::Notify;
@@ -36,7 +37,11 @@ use super::{
 };
 use crate::{
     game::scores::leaderboard_cache::LeaderboardError,
-    identity::{accounts, idempotency::RequestKey},
+    identity::{
+        accounts,
+        idempotency::RequestKey,
+        operators::{self, Operator, service::Action},
+    },
 };
 
 /// Rate limit per user for creating leagues.
@@ -479,6 +484,33 @@ impl Leagues {
         }
         store::insert_removal(&mut tx, id, member, self.inner.clock.now()).await?;
         self.end_membership(&mut tx, id, member, &found).await?;
+        tx.commit().await?;
+        self.inner.outbox_written.notify_one();
+        Ok(())
+    }
+
+    /// Checks that a league exists and has this member.
+    pub async fn check_member(&self, id: LeagueId, member: UserId) -> Result<(), LeagueError> {
+        let found = store::find(&self.inner.db, member, id).await?.ok_or(LeagueError::NotFound)?;
+        if found.joined_at.is_some() { Ok(()) } else { Err(LeagueError::NoSuchMember) }
+    }
+
+    /// Removes a member for an operator. The member cannot join again.
+    pub async fn remove_by(&self, id: LeagueId, member: UserId, operator: &Operator) -> Result<(), LeagueError> {
+        let found = store::find(&self.inner.db, member, id).await?.ok_or(LeagueError::NotFound)?;
+        let now = self.inner.clock.now();
+        let mut tx = database::begin(&self.inner.db).await?;
+        let (owner, _) = store::lock(&mut tx, id).await?.ok_or(LeagueError::NotFound)?;
+        if !store::is_member(&mut *tx, id, member).await? {
+            return Err(LeagueError::NoSuchMember);
+        }
+        if owner == member {
+            return Err(LeagueError::IsOwner);
+        }
+        store::insert_removal(&mut tx, id, member, now).await?;
+        self.end_membership(&mut tx, id, member, &found).await?;
+        let action = Action::new("league.remove_member", format!("league:{id}")).with(json!({"user_id": member}));
+        operators::service::record(&mut tx, operator, &action, now).await?;
         tx.commit().await?;
         self.inner.outbox_written.notify_one();
         Ok(())

@@ -108,7 +108,7 @@ struct Repeated {
 
 impl Repeated {
     async fn load(connection: &mut PgConnection, shards: &Shards, entries: &[Entry]) -> sqlx::Result<Self> {
-        let requests: Vec<_> = entries.iter().filter_map(|entry| Some((entry.user, entry.request?))).collect();
+        let requests: Vec<_> = entries.iter().filter_map(|entry| entry.request).collect();
         let used = idempotency::find_used_keys(connection, shards, &requests).await?;
         let is_repeated = |entry: &&Entry| matches!(prior_of(&used, entry), Some(Prior::Effect(_)));
         let repeated: Vec<Entry> = entries.iter().filter(is_repeated).copied().collect();
@@ -144,7 +144,7 @@ impl Repeated {
 }
 
 fn prior_of(used: &UsedKeys, entry: &Entry) -> Option<Prior> {
-    entry.request.and_then(|request| used.prior(entry.user, request))
+    entry.request.and_then(|request| used.prior(request))
 }
 
 /// Predictions written in one transaction.
@@ -212,7 +212,7 @@ impl Batch {
         let effect = |entry: &Entry| {
             let saved = self.saved.get(&entry.key())?;
             let status = if saved.is_new { CREATED } else { REPLACED };
-            Some(Effect { user: entry.user, request: entry.request?, status })
+            Some(Effect { request: entry.request?, status })
         };
         entries.iter().filter_map(effect).collect()
     }

@@ -229,6 +229,7 @@ pub const OTHERS: &[(&str, &str)] = &[
     ("feeds", "providers"),
     ("feed_teams", "providers"),
     ("webhook_endpoints", "app backends"),
+    ("server_keys", "app backends"),
     ("filters", "patterns of operators"),
     ("reminder_plans", "matches"),
     ("operator_actions", "actions of operators; the affected user is only an id"),

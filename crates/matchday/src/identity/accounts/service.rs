@@ -79,6 +79,17 @@ impl Account {
     }
 }
 
+/// A ban or mute that lasts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CurrentRestriction {
+    /// `ban` or `mute`.
+    pub kind: &'static str,
+    pub reason: String,
+    /// `None` if it has no end.
+    pub until: Option<OffsetDateTime>,
+    pub created_at: OffsetDateTime,
+}
+
 /// Profile fields to change.
 #[derive(Clone, Debug)]
 pub struct ProfileChange {
@@ -168,6 +179,39 @@ impl Accounts {
 
     pub async fn find(&self, user: UserId) -> sqlx::Result<Option<Account>> {
         store::find(&self.db, user, self.clock.now()).await
+    }
+
+    /// Finds the account with this user id or username.
+    pub async fn resolve(&self, named: &str) -> sqlx::Result<Option<Account>> {
+        match named.parse::<UserId>() {
+            Ok(id) => self.find(id).await,
+            Err(()) => self.named(&named.to_ascii_lowercase()).await,
+        }
+    }
+
+    /// Finds the account that this phone logs in to.
+    pub async fn with_phone(&self, phone: &Phone) -> sqlx::Result<Option<Account>> {
+        let mut connection = self.db.acquire().await?;
+        match store::phone_owner(&mut connection, phone).await? {
+            Some(owner) => store::find(&mut *connection, owner, self.clock.now()).await,
+            None => Ok(None),
+        }
+    }
+
+    /// Returns the current ban and mute of an account, with their reasons.
+    pub async fn restrictions(&self, account: &Account) -> sqlx::Result<Vec<CurrentRestriction>> {
+        let Terms { ban, mute } = account.terms();
+        let terms = [("ban", ban), ("mute", mute)];
+        if terms.iter().all(|(_, term)| term.is_none()) {
+            return Ok(Vec::new());
+        }
+        let mut reasons = store::latest_restrictions(&self.db, account.id).await?;
+        let current = |(kind, term): (&'static str, Option<Term>)| {
+            let Term { since, until } = term?;
+            let (reason, created_at) = reasons.remove(kind).unwrap_or_else(|| (String::new(), since));
+            Some(CurrentRestriction { kind, reason, until, created_at })
+        };
+        Ok(terms.into_iter().filter_map(current).collect())
     }
 
     /// Finds the account that has this username now.

@@ -295,6 +295,21 @@ pub(crate) async fn set_terms(connection: &mut PgConnection, user: UserId, terms
     Ok(())
 }
 
+/// Returns the reason and the time of the latest ban and of the latest mute, by their names.
+pub(super) async fn latest_restrictions(
+    executor: impl PgExecutor<'_>,
+    user: UserId,
+) -> sqlx::Result<HashMap<String, (String, OffsetDateTime)>> {
+    let rows = sqlx::query!(
+        "select distinct on (action) action, reason, created_at from restrictions
+         where user_id = $1 and action in ('ban', 'mute') order by action, id desc",
+        user.0,
+    )
+    .fetch_all(executor)
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.action, (row.reason, row.created_at))).collect())
+}
+
 /// An entry of the user's restriction history.
 pub(crate) struct Noted<'a> {
     pub(crate) action: &'a str,

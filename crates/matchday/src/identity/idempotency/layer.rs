@@ -2,6 +2,7 @@
 
 use std::{
     convert::Infallible,
+    marker::PhantomData,
     panic::{AssertUnwindSafe, resume_unwind},
     pin::Pin,
     task::{Context, Poll},
@@ -19,23 +20,70 @@ use platform::{shutdown::Shutdown, telemetry};
 use tokio::time::{Instant, timeout_at};
 use tower::{Layer, Service};
 use tracing::Instrument as _;
-use web::{ApiError, ErrorCode, IDEMPOTENCY_KEY, RawBody, for_this_peer, ids::UserId, overloaded, too_late};
+use web::{ApiError, BodyLimit, ErrorCode, IDEMPOTENCY_KEY, RawBody, WebState, for_this_peer, overloaded, too_late};
 
 use super::{
-    rules::{self, KeyedRequest, RequestKey},
+    rules::{self, KeyOwner, KeyedRequest, RequestKey},
     service::{Begun, Claim, Idempotency, Prior, StoredResponse},
 };
-use crate::identity::sessions::{Authenticates, Counted, CurrentUser};
+use crate::identity::{
+    server_keys::{Authorized, AuthorizesKeys, scopes::Needs},
+    sessions::{Authenticates, Counted, CurrentUser},
+};
 
 /// Marks a replayed response.
 pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
 /// Processes a POST request with an idempotency key only once. The layer must be inside the compression layer, because
 /// it stores responses uncompressed.
-#[derive(Clone)]
-pub(crate) struct IdempotencyLayer<T> {
+pub(crate) struct IdempotencyLayer<T, C = Users> {
     state: T,
     stored: Stored,
+    body_limit: Option<BodyLimit>,
+    callers: PhantomData<fn() -> C>,
+}
+
+/// Callers of a route, who own the keys of their requests.
+pub(crate) trait Callers<T>: 'static {
+    /// Whether a POST request without a key is refused.
+    const NEED_KEY: bool;
+
+    /// Returns the owner of the request's key; `None` if the request is processed without its key.
+    fn identify(parts: &mut Parts, state: &T) -> impl Future<Output = Result<Option<KeyOwner>, ApiError>> + Send;
+}
+
+/// Users with a token, who may send a key.
+pub(crate) enum Users {}
+
+impl<T: Authenticates> Callers<T> for Users {
+    const NEED_KEY: bool = false;
+
+    async fn identify(parts: &mut Parts, state: &T) -> Result<Option<KeyOwner>, ApiError> {
+        // Keys belong to users, so a request without a valid token goes to the handler, which refuses it or serves it
+        // anonymously.
+        match CurrentUser::from_request_parts(parts, state).await {
+            Ok(user) => {
+                // The handler extracts the user again, which must not count a second time.
+                parts.extensions.insert(Counted);
+                Ok(Some(user.id.into()))
+            }
+            Err(error) if matches!(error.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => Ok(None),
+            // The caller could not be identified. The handler's own check might succeed and process the request without
+            // its key.
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Backends whose server key has the scope `N`. They must send an idempotency key.
+pub(crate) struct Backends<N>(PhantomData<fn() -> N>);
+
+impl<T: AuthorizesKeys, N: Needs> Callers<T> for Backends<N> {
+    const NEED_KEY: bool = true;
+
+    async fn identify(parts: &mut Parts, state: &T) -> Result<Option<KeyOwner>, ApiError> {
+        Ok(Some(Authorized::<N>::from_request_parts(parts, state).await?.id().into()))
+    }
 }
 
 /// What is stored with a key.
@@ -46,31 +94,47 @@ enum Stored {
     Effect,
 }
 
-impl<T> IdempotencyLayer<T> {
+impl<T, C> IdempotencyLayer<T, C> {
+    fn new(state: T, stored: Stored) -> Self {
+        Self { state, stored, body_limit: None, callers: PhantomData }
+    }
+
+    /// Accepts larger or smaller bodies than other routes.
+    #[must_use]
+    pub(crate) fn with_body_limit(self, bytes: usize) -> Self {
+        Self { body_limit: Some(BodyLimit(bytes)), ..self }
+    }
+
     /// For any route: a request claims its key, and its response is stored.
     pub(crate) fn storing_responses(state: T) -> Self {
-        Self { state, stored: Stored::Response }
+        Self::new(state, Stored::Response)
     }
 
     /// For routes that have the same effect if they are processed twice: a request does not claim its key, which saves two
     /// transactions if it is refused for now. A stored response is replayed.
     pub(crate) fn without_claims(state: T) -> Self {
-        Self { state, stored: Stored::ResponseWithoutClaim }
+        Self::new(state, Stored::ResponseWithoutClaim)
     }
 
     /// For routes whose feature stores the key with its effect, in one transaction: the handler takes
     /// `Option<KeyedRequest>` and marks its response with a [`KeyOutcome`]. The layer stores responses without this
     /// mark, such as the refusal of an invalid body, or replays the one that is stored already.
     pub(crate) fn storing_with_effect(state: T) -> Self {
-        Self { state, stored: Stored::Effect }
+        Self::new(state, Stored::Effect)
     }
 }
 
-impl<S, T: Clone> Layer<S> for IdempotencyLayer<T> {
-    type Service = IdempotencyService<S, T>;
+impl<T: Clone, C> Clone for IdempotencyLayer<T, C> {
+    fn clone(&self) -> Self {
+        Self { state: self.state.clone(), ..*self }
+    }
+}
 
-    fn layer(&self, inner: S) -> IdempotencyService<S, T> {
-        IdempotencyService { inner, state: self.state.clone(), stored: self.stored }
+impl<S, T: Clone, C> Layer<S> for IdempotencyLayer<T, C> {
+    type Service = IdempotencyService<S, T, C>;
+
+    fn layer(&self, inner: S) -> IdempotencyService<S, T, C> {
+        IdempotencyService { inner, layer: self.clone() }
     }
 }
 
@@ -83,16 +147,21 @@ pub(crate) enum KeyOutcome {
     Replayed,
 }
 
-#[derive(Clone)]
-pub(crate) struct IdempotencyService<S, T> {
+pub(crate) struct IdempotencyService<S, T, C> {
     inner: S,
-    state: T,
-    stored: Stored,
+    layer: IdempotencyLayer<T, C>,
 }
 
-impl<S, T> Service<Request> for IdempotencyService<S, T>
+impl<S: Clone, T: Clone, C> Clone for IdempotencyService<S, T, C> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone(), layer: self.layer.clone() }
+    }
+}
+
+impl<S, T, C> Service<Request> for IdempotencyService<S, T, C>
 where
-    T: Authenticates,
+    T: WebState,
+    C: Callers<T>,
     Idempotency: FromRef<T>,
     Shutdown: FromRef<T>,
     S: Service<Request, Response = Response, Error = Infallible> + Clone + Send + 'static,
@@ -108,54 +177,57 @@ where
 
     fn call(&mut self, request: Request) -> Self::Future {
         // Fast path for nearly all requests: it costs two comparisons.
-        if request.method() != Method::POST || !request.headers().contains_key(IDEMPOTENCY_KEY) {
+        let has_key = C::NEED_KEY || request.headers().contains_key(IDEMPOTENCY_KEY);
+        if request.method() != Method::POST || !has_key {
             return Either::Left(self.inner.call(request));
         }
         // Moves the service that is ready into the future and leaves a clone in its place.
         let clone = self.inner.clone();
-        let (inner, state, stored) = (std::mem::replace(&mut self.inner, clone), self.state.clone(), self.stored);
+        let (inner, layer) = (std::mem::replace(&mut self.inner, clone), self.layer.clone());
         Either::Right(Box::pin(async move {
-            Ok(respond(state, inner, request, stored).await.unwrap_or_else(ApiError::into_response))
+            Ok(respond(layer, inner, request).await.unwrap_or_else(ApiError::into_response))
         }))
     }
 }
 
-/// A request with a valid key of a known user.
+/// A request with a valid key of a known caller.
 struct Identified {
-    user: UserId,
     request: KeyedRequest,
     parts: Parts,
     body: Bytes,
 }
 
-async fn respond<S, T>(state: T, mut inner: S, request: Request, stored: Stored) -> Result<Response, ApiError>
+async fn respond<S, T, C>(
+    IdempotencyLayer { state, stored, body_limit, .. }: IdempotencyLayer<T, C>,
+    mut inner: S,
+    request: Request,
+) -> Result<Response, ApiError>
 where
-    T: Authenticates,
+    T: WebState,
+    C: Callers<T>,
     Idempotency: FromRef<T>,
     Shutdown: FromRef<T>,
     S: Service<Request, Response = Response, Error = Infallible> + Send + 'static,
     S::Future: Send + 'static,
 {
     let (mut parts, body) = request.into_parts();
-    // Keys belong to users, so a request without a valid token goes to the handler, which refuses it or serves it
-    // anonymously.
-    let user = match CurrentUser::from_request_parts(&mut parts, &state).await {
-        Ok(user) => user.id,
-        Err(error) if matches!(error.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
-            return Ok(inner.call(Request::from_parts(parts, body)).await.unwrap_or_else(|never| match never {}));
-        }
-        // The caller could not be identified. The handler's own check might succeed and process the request without its
-        // key.
-        Err(error) => return Err(error),
+    let Some(owner) = C::identify(&mut parts, &state).await? else {
+        return Ok(inner.call(Request::from_parts(parts, body)).await.unwrap_or_else(|never| match never {}));
     };
-    // The handler extracts the user again, which must not count a second time.
-    parts.extensions.insert(Counted);
+    if !parts.headers.contains_key(IDEMPOTENCY_KEY) {
+        return Err(ApiError::invalid_field("idempotency_key", "is required").called("idempotency_key_required"));
+    }
     let key = rules::read_key(&parts.headers)
         .ok_or_else(|| ApiError::invalid_field("idempotency_key", "must be 1 to 255 visible ASCII characters"))?;
-    let RawBody(body) = RawBody::from_request(Request::new(body), &state).await?;
+    let mut received = Request::new(body);
+    if let Some(limit) = body_limit {
+        received.extensions_mut().insert(limit);
+        parts.extensions.insert(limit);
+    }
+    let RawBody(body) = RawBody::from_request(received, &state).await?;
     let digest = rules::request_digest(key, parts.uri.query(), &body);
-    let request = KeyedRequest { key: RequestKey::of(parts.uri.path(), key), digest };
-    let identified = Identified { user, request, parts, body };
+    let request = KeyedRequest { owner, key: owner.request_key(parts.uri.path(), key), digest };
+    let identified = Identified { request, parts, body };
     match stored {
         Stored::Response => respond_once(&state, inner, identified).await,
         Stored::ResponseWithoutClaim => respond_without_claim(&Idempotency::from_ref(&state), inner, identified).await,
@@ -167,7 +239,7 @@ where
 async fn respond_with_effect<S>(
     keys: &Idempotency,
     mut inner: S,
-    Identified { user, request, mut parts, body }: Identified,
+    Identified { request, mut parts, body }: Identified,
 ) -> Result<Response, ApiError>
 where
     S: Service<Request, Response = Response, Error = Infallible>,
@@ -188,26 +260,26 @@ where
         None => {}
     }
     match response.extensions().get() {
-        Some(&ErrorCode(KEY_USED)) => return respond_to_used_key(keys, user, request).await,
+        Some(&ErrorCode(KEY_USED)) => return respond_to_used_key(keys, request).await,
         Some(&ErrorCode(IN_PROGRESS)) => {
             count("in_progress");
             return Ok(response);
         }
         _ => {}
     }
-    store_or_replay(keys, user, request, response).await
+    store_or_replay(keys, request, response).await
 }
 
 /// Replays the stored response, or processes the request and stores its response.
 async fn respond_without_claim<S>(
     keys: &Idempotency,
     mut inner: S,
-    Identified { user, request, mut parts, body }: Identified,
+    Identified { request, mut parts, body }: Identified,
 ) -> Result<Response, ApiError>
 where
     S: Service<Request, Response = Response, Error = Infallible>,
 {
-    match keys.find(user, request).await? {
+    match keys.find(request).await? {
         Some(Prior::Response(stored)) => {
             count("replayed");
             return Ok(replay(stored));
@@ -220,16 +292,11 @@ where
     }
     parts.extensions.insert(request.key);
     let response = inner.call(Request::from_parts(parts, Body::from(body))).await;
-    store_or_replay(keys, user, request, response.unwrap_or_else(|never| match never {})).await
+    store_or_replay(keys, request, response.unwrap_or_else(|never| match never {})).await
 }
 
 /// Stores a response if it is final, or replays an earlier response that is stored.
-async fn store_or_replay(
-    keys: &Idempotency,
-    user: UserId,
-    request: KeyedRequest,
-    response: Response,
-) -> Result<Response, ApiError> {
+async fn store_or_replay(keys: &Idempotency, request: KeyedRequest, response: Response) -> Result<Response, ApiError> {
     let (response, stored) = match storable(response).await {
         Ok(both) => both,
         Err(response) => {
@@ -237,7 +304,7 @@ async fn store_or_replay(
             return Ok(response);
         }
     };
-    match keys.store(user, request, &stored).await {
+    match keys.store(request, &stored).await {
         // The same request had an effect before and is refused now: a setting changed in between.
         None | Some(Prior::Effect(_)) => {
             count("first");
@@ -256,8 +323,8 @@ async fn store_or_replay(
 
 /// Responds to a request whose key the feature found in use: with the response that is stored for it, if there is one.
 /// The refusal itself is not stored, because the key belongs to another request.
-async fn respond_to_used_key(keys: &Idempotency, user: UserId, request: KeyedRequest) -> Result<Response, ApiError> {
-    match keys.find(user, request).await? {
+async fn respond_to_used_key(keys: &Idempotency, request: KeyedRequest) -> Result<Response, ApiError> {
+    match keys.find(request).await? {
         Some(Prior::Response(stored)) => {
             count("replayed");
             Ok(replay(stored))
@@ -273,16 +340,16 @@ async fn respond_to_used_key(keys: &Idempotency, user: UserId, request: KeyedReq
 async fn respond_once<S, T>(
     state: &T,
     inner: S,
-    Identified { user, request: KeyedRequest { key, digest }, mut parts, body }: Identified,
+    Identified { request, mut parts, body }: Identified,
 ) -> Result<Response, ApiError>
 where
-    T: Authenticates,
+    T: WebState,
     Idempotency: FromRef<T>,
     Shutdown: FromRef<T>,
     S: Service<Request, Response = Response, Error = Infallible> + Send + 'static,
     S::Future: Send + 'static,
 {
-    parts.extensions.insert(key);
+    parts.extensions.insert(request.key);
     let keys = Idempotency::from_ref(state);
     let permit = keys.permit().ok_or_else(overloaded)?;
     // The task starts with the claim and continues if the client disconnects: a client that lost the connection will
@@ -292,7 +359,7 @@ where
         let _permit = permit;
         // Measured from before the claim, because the claim must outlast the work.
         let deadline = Instant::now() + keys.deadline();
-        match keys.begin(user, key, digest).await? {
+        match keys.begin(request).await? {
             Begun::First(claim) => {
                 Ok(first(&keys, inner, Request::from_parts(parts, Body::from(body)), claim, deadline).await)
             }

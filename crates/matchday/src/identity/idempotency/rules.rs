@@ -2,12 +2,49 @@
 
 use http::{HeaderMap, StatusCode, header};
 use sha2::{Digest as _, Sha256};
-use web::{IDEMPOTENCY_KEY, LONGEST_IDEMPOTENCY_KEY};
+use web::{
+    IDEMPOTENCY_KEY, LONGEST_IDEMPOTENCY_KEY,
+    ids::{ServerKeyId, UserId},
+};
 
 /// Size of the largest response that is stored, in bytes.
 pub(super) const LARGEST: u64 = 65_536;
 
-/// Identifies a request of a user across retries; unique per user. Features that store it with their changes find the
+/// Owner of idempotency keys: a user, or a server key, whose id is negated. Ids are positive, so the two never meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, sqlx::Type)]
+#[sqlx(transparent)]
+pub struct KeyOwner(i64);
+
+impl KeyOwner {
+    /// Value of the column `user_id`.
+    pub(super) fn column(self) -> i64 {
+        self.0
+    }
+
+    /// Identifies a request of this owner. The digest for a server key contains the id of that key: the change of a
+    /// backend is stored with the user it affects, so digests of two backends must differ.
+    pub(super) fn request_key(self, path: &str, key: &[u8]) -> RequestKey {
+        if self.0 < 0 {
+            RequestKey::of(&format!("key:{} {path}", self.0.unsigned_abs()), key)
+        } else {
+            RequestKey::of(path, key)
+        }
+    }
+}
+
+impl From<UserId> for KeyOwner {
+    fn from(user: UserId) -> Self {
+        Self(user.0)
+    }
+}
+
+impl From<ServerKeyId> for KeyOwner {
+    fn from(key: ServerKeyId) -> Self {
+        Self(-key.0)
+    }
+}
+
+/// Identifies a request of a user or a server key across retries; unique per user. Features that store it with their changes find the
 /// change again even if the process dies before the response is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RequestKey(pub [u8; 32]);
@@ -23,6 +60,7 @@ impl RequestKey {
 /// A request with a key, as features see it that store keys with their effects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyedRequest {
+    pub owner: KeyOwner,
     pub key: RequestKey,
     /// Distinguishes a retry from another request with the same key.
     pub digest: [u8; 32],

@@ -17,10 +17,10 @@ use sqlx::{PgConnection, PgPool};
 use time::OffsetDateTime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use uuid::Uuid;
-use web::{ids::UserId, settings::Http};
+use web::settings::Http;
 
 use super::{
-    rules::{KeyedRequest, RequestKey},
+    rules::{KeyOwner, KeyedRequest, RequestKey},
     store,
 };
 
@@ -54,7 +54,7 @@ struct Inner {
 /// The right to process a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Claim {
-    pub(super) user: UserId,
+    pub(super) owner: KeyOwner,
     pub(super) key: RequestKey,
     /// Unique per claim: a process that takes over the key has a different id.
     pub(super) id: Uuid,
@@ -82,7 +82,6 @@ pub(crate) enum Prior {
 /// A request that has an effect in the current transaction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Effect {
-    pub(crate) user: UserId,
     pub(crate) request: KeyedRequest,
     /// Status of the response.
     pub(crate) status: u16,
@@ -90,16 +89,16 @@ pub(crate) struct Effect {
 
 /// Keys that were used before, with their outcomes.
 #[derive(Debug, Default)]
-pub(crate) struct UsedKeys(HashMap<(UserId, RequestKey), store::Finished>);
+pub(crate) struct UsedKeys(HashMap<(KeyOwner, RequestKey), store::Finished>);
 
 impl UsedKeys {
-    pub(crate) fn contains(&self, user: UserId, key: RequestKey) -> bool {
-        self.0.contains_key(&(user, key))
+    pub(crate) fn contains(&self, request: KeyedRequest) -> bool {
+        self.0.contains_key(&(request.owner, request.key))
     }
 
     /// Returns what is stored for a request. Several requests may have the same key.
-    pub(crate) fn prior(&self, user: UserId, request: KeyedRequest) -> Option<Prior> {
-        let row = self.0.get(&(user, request.key))?;
+    pub(crate) fn prior(&self, request: KeyedRequest) -> Option<Prior> {
+        let row = self.0.get(&(request.owner, request.key))?;
         let status = row.status.unsigned_abs();
         Some(match &row.body {
             _ if row.request_digest != request.digest => Prior::Reused,
@@ -115,18 +114,18 @@ impl UsedKeys {
 pub(crate) async fn find_used_keys(
     connection: &mut PgConnection,
     shards: &Shards,
-    requests: &[(UserId, KeyedRequest)],
+    requests: &[KeyedRequest],
 ) -> sqlx::Result<UsedKeys> {
     if requests.is_empty() {
         return Ok(UsedKeys::default());
     }
-    let keys: HashSet<_> = requests.iter().map(|&(user, request)| (user, request.key)).collect();
+    let keys: HashSet<_> = requests.iter().map(|request| (request.owner, request.key)).collect();
     let keys: Vec<_> = keys.into_iter().collect();
     let ranges = shards.get(connection).await?;
     let finished = store::finished(connection, ranges, &keys).await?;
     let with_key = |row: store::Finished| {
         let digest = row.key_digest.as_slice().try_into().ok()?;
-        Some(((row.user_id, RequestKey(digest)), row))
+        Some(((row.owner, RequestKey(digest)), row))
     };
     Ok(UsedKeys(finished.into_iter().filter_map(with_key).collect()))
 }
@@ -183,16 +182,19 @@ impl Idempotency {
     }
 
     /// Claims a request or returns its state.
-    pub(super) async fn begin(&self, user: UserId, key: RequestKey, request_digest: [u8; 32]) -> sqlx::Result<Begun> {
+    pub(super) async fn begin(
+        &self,
+        KeyedRequest { owner, key, digest: request_digest }: KeyedRequest,
+    ) -> sqlx::Result<Begun> {
         let inner = &*self.inner;
-        let claim = Claim { user, key, id: random::uuid_v7(&*inner.random, &*inner.clock) };
+        let claim = Claim { owner, key, id: random::uuid_v7(&*inner.random, &*inner.clock) };
         for _ in 0..ATTEMPTS {
             let now = inner.clock.now();
             if store::claim(&inner.db, claim, request_digest, now, now + inner.deadline + GRACE).await? {
                 return Ok(Begun::First(claim));
             }
             // The row disappeared after the claim failed: its claim was released, or the sweep deleted it.
-            let Some(row) = store::find(&inner.db, user, key).await? else { continue };
+            let Some(row) = store::find(&inner.db, owner, key).await? else { continue };
             return Ok(match (row.status, row.body) {
                 _ if row.request_digest != request_digest => Begun::Reused,
                 (Some(status), Some(body)) => Begun::Finished(StoredResponse {
@@ -218,13 +220,13 @@ impl Idempotency {
 
     /// Stores the response to a request that had no effect, and returns `None`; or returns what is stored for the key
     /// already. If storing fails, the client still receives the response: a retry is then processed again.
-    pub(super) async fn store(&self, user: UserId, request: KeyedRequest, response: &StoredResponse) -> Option<Prior> {
+    pub(super) async fn store(&self, request: KeyedRequest, response: &StoredResponse) -> Option<Prior> {
         let inner = &*self.inner;
         let work = async {
-            if store::insert_response(&inner.db, user, request, response, inner.clock.now()).await? {
+            if store::insert_response(&inner.db, request, response, inner.clock.now()).await? {
                 return Ok(None);
             }
-            self.find(user, request).await
+            self.find(request).await
         };
         match tokio::time::timeout(STORE_TIMEOUT, work).await {
             Ok(Ok(prior)) => prior,
@@ -240,10 +242,10 @@ impl Idempotency {
     }
 
     /// Returns what is stored for the request's key.
-    pub(super) async fn find(&self, user: UserId, request: KeyedRequest) -> sqlx::Result<Option<Prior>> {
+    pub(super) async fn find(&self, request: KeyedRequest) -> sqlx::Result<Option<Prior>> {
         let mut connection = self.inner.db.acquire().await?;
-        let keys = find_used_keys(&mut connection, &self.inner.shards, &[(user, request)]).await?;
-        Ok(keys.prior(user, request))
+        let keys = find_used_keys(&mut connection, &self.inner.shards, &[request]).await?;
+        Ok(keys.prior(request))
     }
 
     /// Releases the claim. A retry then processes the request again.

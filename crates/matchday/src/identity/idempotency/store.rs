@@ -3,10 +3,9 @@
 use platform::shards::Ranges;
 use sqlx::PgExecutor;
 use time::OffsetDateTime;
-use web::ids::UserId;
 
 use super::{
-    rules::{KeyedRequest, RequestKey},
+    rules::{KeyOwner, KeyedRequest, RequestKey},
     service::{Claim, Effect, StoredResponse},
 };
 
@@ -33,7 +32,7 @@ pub(super) async fn claim(
              where k.status is null and k.claimed_until < excluded.created_at
                and k.request_digest = excluded.request_digest
            returning claim"#,
-        claim.user.0,
+        claim.owner.column(),
         &claim.key.0[..],
         &request_digest[..],
         claim.id,
@@ -45,11 +44,11 @@ pub(super) async fn claim(
     Ok(claimed.is_some())
 }
 
-pub(super) async fn find(executor: impl PgExecutor<'_>, user: UserId, key: RequestKey) -> sqlx::Result<Option<Row>> {
+pub(super) async fn find(executor: impl PgExecutor<'_>, owner: KeyOwner, key: RequestKey) -> sqlx::Result<Option<Row>> {
     sqlx::query_as!(
         Row,
         "select request_digest, status, content_type, body from idempotency_keys where user_id = $1 and key_digest = $2",
-        user.0,
+        owner.column(),
         &key.0[..],
     )
     .fetch_optional(executor)
@@ -59,7 +58,7 @@ pub(super) async fn find(executor: impl PgExecutor<'_>, user: UserId, key: Reque
 /// A key whose request has an outcome.
 #[derive(Debug)]
 pub(super) struct Finished {
-    pub(super) user_id: UserId,
+    pub(super) owner: KeyOwner,
     pub(super) key_digest: Vec<u8>,
     pub(super) request_digest: Vec<u8>,
     pub(super) status: i16,
@@ -71,13 +70,13 @@ pub(super) struct Finished {
 pub(super) async fn finished(
     executor: impl PgExecutor<'_>,
     shards: &Ranges,
-    keys: &[(UserId, RequestKey)],
+    keys: &[(KeyOwner, RequestKey)],
 ) -> sqlx::Result<Vec<Finished>> {
-    let users: Vec<i64> = keys.iter().map(|(user, _)| user.0).collect();
+    let users: Vec<i64> = keys.iter().map(|(owner, _)| owner.column()).collect();
     let digests: Vec<&[u8]> = keys.iter().map(|(_, key)| key.0.as_slice()).collect();
     sqlx::query_as!(
         Finished,
-        r#"select k.user_id as "user_id: UserId", k.key_digest, k.request_digest, k.status as "status!", k.content_type,
+        r#"select k.user_id as "owner: KeyOwner", k.key_digest, k.request_digest, k.status as "status!", k.content_type,
                   k.body
            from unnest($1::bigint[], $2::bytea[]) as w (user_id, key_digest)
            join idempotency_keys k on k.user_id = w.user_id and k.key_digest = w.key_digest
@@ -96,7 +95,7 @@ pub(super) async fn insert_effects(
     effects: &[Effect],
     now: OffsetDateTime,
 ) -> sqlx::Result<()> {
-    let users: Vec<i64> = effects.iter().map(|effect| effect.user.0).collect();
+    let users: Vec<i64> = effects.iter().map(|effect| effect.request.owner.column()).collect();
     let keys: Vec<&[u8]> = effects.iter().map(|effect| effect.request.key.0.as_slice()).collect();
     let digests: Vec<&[u8]> = effects.iter().map(|effect| effect.request.digest.as_slice()).collect();
     let statuses: Vec<i16> = effects.iter().map(|effect| stored_status(effect.status)).collect();
@@ -120,7 +119,6 @@ pub(super) async fn insert_effects(
 /// Stores a key with its response, unless the key is stored already. Returns whether it did.
 pub(super) async fn insert_response(
     executor: impl PgExecutor<'_>,
-    user: UserId,
     request: KeyedRequest,
     response: &StoredResponse,
     now: OffsetDateTime,
@@ -129,7 +127,7 @@ pub(super) async fn insert_response(
         "insert into idempotency_keys (user_id, key_digest, request_digest, status, content_type, body, created_at)
          values ($1, $2, $3, $4, $5, $6, $7)
          on conflict (user_id, key_digest) do nothing",
-        user.0,
+        request.owner.column(),
         &request.key.0[..],
         &request.digest[..],
         stored_status(response.status),
@@ -155,7 +153,7 @@ pub(super) async fn finish(
     let done = sqlx::query!(
         "update idempotency_keys set status = $4, content_type = $5, body = $6
          where user_id = $1 and key_digest = $2 and claim = $3 and status is null",
-        claim.user.0,
+        claim.owner.column(),
         &claim.key.0[..],
         claim.id,
         stored_status(response.status),
@@ -171,7 +169,7 @@ pub(super) async fn finish(
 pub(super) async fn release(executor: impl PgExecutor<'_>, claim: Claim) -> sqlx::Result<()> {
     sqlx::query!(
         "delete from idempotency_keys where user_id = $1 and key_digest = $2 and claim = $3 and status is null",
-        claim.user.0,
+        claim.owner.column(),
         &claim.key.0[..],
         claim.id,
     )

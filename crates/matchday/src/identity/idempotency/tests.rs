@@ -22,7 +22,7 @@ use tower::Service as _;
 use web::{IDEMPOTENCY_KEY, NO_STORE, PEER};
 
 use super::{
-    IdempotencyLayer, RequestKey, rules,
+    IdempotencyLayer, KeyedRequest, RequestKey, rules,
     service::{Begun, Claim, StoredResponse},
 };
 use crate::{
@@ -188,7 +188,8 @@ async fn one_of_twenty_concurrent_requests_is_processed() {
 /// Claims a request like a process that dies afterwards.
 async fn claim(app: &TestApp, user: &TestUser<'_>, body: &Value) -> Claim {
     let digest = rules::request_digest(b"k", None, body.to_string().as_bytes());
-    match app.app.idempotency.begin(user.id, RequestKey::of(PRIMARY, b"k"), digest).await.expect("begun") {
+    let request = KeyedRequest { owner: user.id.into(), key: RequestKey::of(PRIMARY, b"k"), digest };
+    match app.app.idempotency.begin(request).await.expect("begun") {
         Begun::First(claim) => claim,
         other => panic!("{other:?}"),
     }

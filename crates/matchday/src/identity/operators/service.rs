@@ -80,8 +80,26 @@ pub async fn record(
     Ok(())
 }
 
+/// An action of a batch, which another task than that of its request records.
+#[derive(Clone, Debug)]
+pub struct CompletedAction {
+    pub operator: Operator,
+    pub action: Action,
+    pub request_id: Option<String>,
+}
+
+/// Records the actions of a batch in the caller's transaction, which also makes the changes. They are not logged: a batch
+/// may contain hundreds.
+pub(crate) async fn record_all(
+    connection: &mut PgConnection,
+    actions: &[CompletedAction],
+    now: OffsetDateTime,
+) -> sqlx::Result<()> {
+    if actions.is_empty() { Ok(()) } else { store::insert_all(connection, actions, now).await }
+}
+
 /// Id of the current HTTP request; `None` on the command line.
-fn request_id() -> Option<String> {
+pub(crate) fn request_id() -> Option<String> {
     CURRENT_REQUEST.try_with(|current| current.id.as_str().to_owned()).ok()
 }
 
@@ -119,7 +137,9 @@ impl Operators {
 
     /// Returns recorded actions, newest first. The start entry of a finished action is left out.
     pub async fn recorded(&self, filter: &ActionFilter, most: i64) -> sqlx::Result<Vec<Recorded>> {
-        store::recorded(&self.db, filter, most).await
+        // The index on operators also finds the actions of a key.
+        let operator = filter.operator.clone().or_else(|| filter.key.map(|key| format!("key:{key}")));
+        store::recorded(&self.db, &ActionFilter { operator, ..filter.clone() }, most).await
     }
 }
 

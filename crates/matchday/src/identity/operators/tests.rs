@@ -31,6 +31,7 @@ async fn action_is_recorded_in_its_transaction() {
             operator: Some(operator.to_owned()),
             target: Some(target.to_owned()),
             before: None,
+            ..ActionFilter::default()
         };
         let found = async |filter| app.app.operators.recorded(&filter, 10).await.expect("read").len();
         assert_eq!([found(filter("ola", &target)).await, found(filter("ida", &target)).await], [1, 0]);

@@ -11,11 +11,7 @@ use sha2::{Digest as _, Sha256};
 use time::OffsetDateTime;
 use web::ids::UserId;
 
-const DIGITS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-/// 256 bits in base 62.
-const SECRET_LENGTH: usize = 43;
-/// 32 bits in base 62.
-const CHECKSUM_LENGTH: usize = 6;
+use crate::identity::token_text::{SECRET_LENGTH, base36, base62, checksum};
 
 /// The hash under which a token is stored. It is looked up, not compared in constant time: timing could reveal only a
 /// prefix of the hash, which reveals nothing about the token.
@@ -63,38 +59,6 @@ pub(super) fn read_token(token: &str) -> Option<UserId> {
 /// tokens.
 pub(super) fn make_device(random: [u8; 8]) -> String {
     format!("MD{}", base62(&random, 11))
-}
-
-fn checksum(start: &str) -> String {
-    base62(&crc32fast::hash(start.as_bytes()).to_be_bytes(), CHECKSUM_LENGTH)
-}
-
-fn base36(mut number: u64) -> String {
-    let mut digits = Vec::new();
-    loop {
-        digits.push(b"0123456789abcdefghijklmnopqrstuvwxyz"[usize::try_from(number % 36).unwrap_or(0)]);
-        number /= 36;
-        if number == 0 {
-            break;
-        }
-    }
-    digits.iter().rev().map(|&digit| char::from(digit)).collect()
-}
-
-/// The big-endian number in base 62, padded to `length`.
-fn base62(bytes: &[u8], length: usize) -> String {
-    let mut number = bytes.to_vec();
-    let mut digits = vec![b'0'; length];
-    for digit in digits.iter_mut().rev() {
-        let mut remainder = 0_u32;
-        for byte in &mut number {
-            let value = (remainder << 8) | u32::from(*byte);
-            *byte = u8::try_from(value / 62).unwrap_or(u8::MAX);
-            remainder = value % 62;
-        }
-        *digit = DIGITS[remainder as usize];
-    }
-    digits.iter().map(|&digit| char::from(digit)).collect()
 }
 
 /// Returns the expiry of a session that is used now: after the idle time, but never beyond the session's lifetime.

@@ -11,6 +11,7 @@ use platform::{
 };
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use sqlx::{PgConnection, PgPool};
 use time::OffsetDateTime;
 use tokio::sync::Notify;
@@ -27,7 +28,10 @@ use super::{
     trust::{Mark, Trust},
     watch::SessionWatch,
 };
-use crate::identity::accounts;
+use crate::identity::{
+    accounts,
+    operators::{self, Operator, service::Action},
+};
 
 /// Subject for ended sessions. Every process evicts their tokens from its cache.
 pub const REVOKED: &str = "fact.session.revoked";
@@ -342,6 +346,23 @@ impl Sessions {
     ) -> Result<EndedSessions, SessionError> {
         let ended = store::delete_others(connection, user, keep).await?;
         announce(connection, user, &ended).await
+    }
+
+    /// Ends all sessions of a user, with their chat devices, for an operator. Returns their number.
+    pub async fn end_all_by(&self, user: UserId, operator: &Operator) -> Result<usize, SessionError> {
+        let mut tx = platform::database::begin(&self.inner.db).await?;
+        if !accounts::lock(&mut tx, user).await? {
+            return Err(SessionError::NoSuchUser(user));
+        }
+        let ended = self.end_others_in(&mut tx, user, None).await?;
+        let number = ended.0.len();
+        if number > 0 {
+            let action = Action::new("user.end_sessions", format!("user:{user}")).with(json!({"sessions": number}));
+            operators::service::record(&mut tx, operator, &action, self.inner.clock.now()).await?;
+        }
+        tx.commit().await?;
+        self.forget(&ended);
+        Ok(number)
     }
 
     /// Returns the last time the holder of a session proved possession of the account's phone, at login or later.

@@ -1,4 +1,4 @@
-//! Audit log of operator actions.
+//! Audit log of the actions of operators and backends.
 
 use maud::{Markup, html};
 use serde_json::Value;
@@ -27,12 +27,12 @@ pub(in crate::admin::console) fn show(
     html! {
         h1 { "Audit" }
         form.filter method="get" action="/console/audit" {
-            div { label for="operator" { "Operator" } input type="search" id="operator" name="operator" value=[filter.operator.as_deref()]; }
+            div { label for="operator" { "Operator, or key:7 for a server key" } input type="search" id="operator" name="operator" value=[filter.operator.as_deref()]; }
             div { label for="target" { "Target, for example user:42 or event:7" } input type="search" id="target" name="target" value=[filter.target.as_deref()]; }
             button type="submit" { "Show" }
             a.button href="/console/audit" { "Clear filter" }
         }
-        (table("Operator actions, newest first", &HEADS, &rows(recorded, true, now), recorded.is_empty(), "No actions found."))
+        (table("Actions of operators and backends, newest first", &HEADS, &rows(recorded, true, now), recorded.is_empty(), "No actions found."))
         (pager(None, next))
     }
 }
@@ -48,7 +48,7 @@ pub(super) fn of_one(caption: &str, recorded: &[Recorded], now: OffsetDateTime) 
 fn rows(recorded: &[Recorded], with_target: bool, now: OffsetDateTime) -> Markup {
     html! { @for row in recorded { tr {
         td { (moment_ago(row.created_at, now)) }
-        td { (row.operator) }
+        td { (row.operator) @if let Some(scope) = &row.scope { " " span.quiet { (scope) } } }
         th scope="row" {
             (row.action)
             @match row.outcome.as_str() {

@@ -9,6 +9,7 @@ pub(super) mod questions;
 pub(super) mod queues;
 pub(super) mod reports;
 pub(super) mod rule_sets;
+pub(super) mod server_keys;
 pub(super) mod sms;
 pub(super) mod users;
 
@@ -28,7 +29,7 @@ const POLICY: HeaderValue = HeaderValue::from_static(
 );
 
 /// Sections of the console.
-const SECTIONS: [(&str, &str); 11] = [
+const SECTIONS: [(&str, &str); 12] = [
     ("/console", "Overview"),
     ("/console/matches", "Matches"),
     ("/console/questions", "Questions"),
@@ -39,11 +40,12 @@ const SECTIONS: [(&str, &str); 11] = [
     ("/console/sms", "SMS"),
     ("/console/queues", "Queues"),
     ("/console/feeds", "Feeds"),
+    ("/console/keys", "Server keys"),
     ("/console/audit", "Audit"),
 ];
 
 /// Notices shown after an action. The URL contains only the key, so a crafted link cannot show another text.
-const NOTICES: [(&str, &str); 19] = [
+const NOTICES: [(&str, &str); 20] = [
     ("corrected", "Match corrected. Workers are updating scores and coins; this page shows their progress."),
     ("question_added", "Question added."),
     ("question_resolved", "Question resolved. Workers are updating scores; the overview shows their progress."),
@@ -62,6 +64,7 @@ const NOTICES: [(&str, &str); 19] = [
     ("released", "Claim released."),
     ("open", "Limit removed. New phones get codes at the normal rate again."),
     ("replayed", "Messages queued for delivery again."),
+    ("key_revoked", "Key revoked. Every process refuses it within a second."),
     ("compare", "Comparison requested. Workers are comparing all rooms with the homeserver."),
 ];
 

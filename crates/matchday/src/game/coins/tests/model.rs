@@ -13,7 +13,7 @@ use crate::{
     game::coins::{
         ledger::{Posted, Refusal},
         rules::{CoinAmount, Kind, Reason, Reference, Remark, TransactionId},
-        service::{ClaimError, DeductError, Deduction, OperatorError},
+        service::{ClaimError, Deduction, MoveError, OperatorError},
     },
     identity::idempotency::{KeyedRequest, RequestKey},
     testing::TestApp,
@@ -193,6 +193,7 @@ fn amount_and_balance(posted: Posted) -> (i64, i64) {
 
 fn refused(refusal: Refusal) -> &'static str {
     match refusal {
+        Refusal::NoSuchUser => "no such user",
         Refusal::Insufficient { .. } => "insufficient",
         Refusal::OtherAmount => "other amount",
         Refusal::KeyUsed => "other request",
@@ -211,9 +212,9 @@ fn operator_outcome(outcome: Result<Posted, OperatorError>) -> Result<Posted, &'
 }
 
 /// Whether a deduction gave up because other movements held the wallet's lock for too long. It then wrote nothing.
-fn is_lock_timeout(error: &DeductError) -> bool {
+fn is_lock_timeout(error: &MoveError) -> bool {
     const LOCK_NOT_AVAILABLE: &str = "55P03";
-    let DeductError::Failed(BatchError::Database(error)) = error else { return false };
+    let MoveError::Failed(BatchError::Database(error)) = error else { return false };
     error.as_database_error().and_then(sqlx::error::DatabaseError::code).is_some_and(|code| code == LOCK_NOT_AVAILABLE)
 }
 
@@ -241,10 +242,14 @@ async fn run(
                 amount: amount_of(amount),
                 reason: Reason::parse(REASONS[reason]).expect("a reason"),
                 reference: reference_of(reference),
-                request: request_of(request).map(|key| KeyedRequest { key, digest: [0; 32] }),
+                request: request_of(request).map(|key| KeyedRequest {
+                    owner: users[user].into(),
+                    key,
+                    digest: [0; 32],
+                }),
             };
             let deducted = coins.deduct(users[user], deduction).await.map_err(|error| match error {
-                DeductError::Refused(refusal) => refused(refusal),
+                MoveError::Refused(refusal) => refused(refusal),
                 error if is_lock_timeout(&error) => "wallet locked",
                 other => panic!("{other}"),
             })?;
