@@ -446,7 +446,7 @@ mod tests {
             None,
         );
         insta::assert_snapshot!(found.join("\n"), @r"
-        console.listen is also http.listen or http.private_listen: give the console its own address
+        console.listen is the address of another listener: give the console its own address
         console.proxy_secrets has a secret of fewer than 32 characters: make one with `openssl rand -hex 32`
         console.token_issuer is not set, but console.token_keys_url or console.token_keys_file is
         ");
