@@ -246,32 +246,43 @@ async fn use_is_recorded_once_a_minute() {
 /// Each request fails all later checks as well.
 #[tokio::test]
 async fn checks_happen_in_the_documented_order() {
-    TestApp::run_with(&[("MATCHDAY_SERVER_API__BURST", "1"), ("MATCHDAY_SERVER_API__RATE", "1")], async |app| {
-        let away =
-            KeyRequest { networks: vec!["203.0.113.0/24".parse().expect("a network")], ..wish(&[Scope::ExportRead]) };
-        let (away, other) = (Backend::with(app, &away).await, backend(app, &[Scope::ExportRead]).await);
-        let shop = backend(app, &[Scope::CoinsWrite]).await;
-        let path = "/users/nobody/coins/grant";
-        let code = async |backend: &Backend<'_>, headers: &[(&str, &str)], status| {
-            let answer = backend.send(Method::POST, path, headers, Some(&json!({}))).await.expect(status);
-            answer["code"].as_str().expect("a code").to_owned()
-        };
-        assert_eq!(code(&away, &[], 403).await, "network_not_allowed");
-        assert_eq!(code(&other, &[], 403).await, "insufficient_scope");
-        assert_eq!(code(&shop, &[], 422).await, "idempotency_key_required");
-        assert_eq!(code(&shop, &[("idempotency-key", "two words")], 422).await, "validation_failed");
-        assert_eq!(code(&shop, &[("idempotency-key", "k")], 404).await, "not_found");
-        let user = app.user().await;
-        let body = shop.post(&format!("/users/{}/coins/grant", user.id), &json!({})).await;
-        assert_eq!(body.header("x-ratelimit-limit"), Some("1000"), "a thousand times as many in tests");
-        assert_eq!(body.invalid_fields(), ["amount", "reason"]);
-        // The rate limit comes before the scope. The first request was counted already.
-        for _ in 1..1_000 {
-            other.get("/key").await.expect(200);
-        }
-        assert_eq!(code(&other, &[], 429).await, "rate_limited");
-        shop.get("/key").await.expect(200);
-    })
+    TestApp::run_with(
+        &[
+            // Limits are a thousand times as high in development.
+            ("MATCHDAY_ENV", "staging"),
+            ("MATCHDAY_SMS__COUNTRIES", "US"),
+            ("MATCHDAY_SERVER_API__BURST", "20"),
+            ("MATCHDAY_SERVER_API__RATE", "1"),
+        ],
+        async |app| {
+            let away = KeyRequest {
+                networks: vec!["203.0.113.0/24".parse().expect("a network")],
+                ..wish(&[Scope::ExportRead])
+            };
+            let (away, other) = (Backend::with(app, &away).await, backend(app, &[Scope::ExportRead]).await);
+            let shop = backend(app, &[Scope::CoinsWrite]).await;
+            let path = "/users/nobody/coins/grant";
+            let code = async |backend: &Backend<'_>, headers: &[(&str, &str)], status| {
+                let answer = backend.send(Method::POST, path, headers, Some(&json!({}))).await.expect(status);
+                answer["code"].as_str().expect("a code").to_owned()
+            };
+            assert_eq!(code(&away, &[], 403).await, "network_not_allowed");
+            assert_eq!(code(&other, &[], 403).await, "insufficient_scope");
+            assert_eq!(code(&shop, &[], 422).await, "idempotency_key_required");
+            assert_eq!(code(&shop, &[("idempotency-key", "two words")], 422).await, "validation_failed");
+            assert_eq!(code(&shop, &[("idempotency-key", "k")], 404).await, "not_found");
+            let user = app.user().await;
+            let body = shop.post(&format!("/users/{}/coins/grant", user.id), &json!({})).await;
+            assert_eq!(body.header("x-ratelimit-limit"), Some("20"), "the burst");
+            assert_eq!(body.invalid_fields(), ["amount", "reason"]);
+            // The rate limit comes before the scope. The first request was counted already.
+            for _ in 1..20 {
+                other.get("/key").await.expect(200);
+            }
+            assert_eq!(code(&other, &[], 429).await, "rate_limited");
+            shop.get("/key").await.expect(200);
+        },
+    )
     .await;
 }
 
