@@ -1,4 +1,5 @@
-import createClient, { type Client, type FetchResponse, type MaybeOptionalInit, type Middleware } from "openapi-fetch";
+import createClient, { type Client, type Middleware } from "openapi-fetch";
+import { type BodyOf, type CallOf, callOf, type Method } from "./calls.js";
 import { MatchdayError } from "./error.js";
 import { defaultRetry, type Fetch, type InLine, type RetrySettings, withRetries } from "./retry.js";
 import type { components, paths } from "./schema.js";
@@ -19,22 +20,10 @@ export interface MatchdayOptions {
   retry?: Partial<RetrySettings>;
 }
 
-type Method = "get" | "post" | "put" | "patch" | "delete";
-type PathsWith<M extends Method> = {
-  [Path in keyof paths]: paths[Path] extends { [Key in M]: { responses: unknown } } ? Path : never;
-}[keyof paths];
-type Init<Path extends keyof paths, M extends Method> = MaybeOptionalInit<paths[Path], M>;
-type Arguments<I> = Record<never, never> extends I ? [init?: I] : [init: I];
 /** Body of a successful response. */
-export type ResponseBody<Path extends keyof paths, M extends Method> =
-  paths[Path][M] extends Record<string | number, unknown>
-    ? NonNullable<FetchResponse<paths[Path][M], object, "application/json">["data"]>
-    : never;
+export type ResponseBody<Path extends keyof paths, M extends Method> = BodyOf<paths, Path, M>;
 /** Sends a request to a path of the OpenAPI description. */
-export type Call<M extends Method> = <Path extends PathsWith<M>>(
-  path: Path,
-  ...init: Arguments<Init<Path, M>>
-) => Promise<ResponseBody<Path, M>>;
+export type Call<M extends Method> = CallOf<paths, M>;
 
 export type Login = components["schemas"]["LoginData"];
 /** The body of the Matrix request `POST /keys/device_signing/upload`, without its authentication. */
@@ -79,11 +68,11 @@ export class Matchday {
       fetch: withRetries(send, this.#retry()),
     });
     this.api.use(this.#middleware());
-    this.get = this.#call("GET");
-    this.post = this.#call("POST");
-    this.put = this.#call("PUT");
-    this.patch = this.#call("PATCH");
-    this.delete = this.#call("DELETE");
+    this.get = callOf<paths, "get">(this.api, "GET");
+    this.post = callOf<paths, "post">(this.api, "POST");
+    this.put = callOf<paths, "put">(this.api, "PUT");
+    this.patch = callOf<paths, "patch">(this.api, "PATCH");
+    this.delete = callOf<paths, "delete">(this.api, "DELETE");
   }
 
   /** Returns the token of the session, or `null` when logged out. */
@@ -161,7 +150,7 @@ export class Matchday {
     try {
       return await this.post("/api/auth/chat-rooms/{room}/join", {
         params: { path: { room } },
-        fetch: withRetries(send, this.#retry(), waits),
+        fetch: withRetries(send, this.#retry(), { onWaiting: waits }),
         ...(signal && { signal }),
       });
     } catch (error) {
@@ -201,7 +190,7 @@ export class Matchday {
     const { data } = await this.post("/api/auth/chat-rooms/{room}/messages", {
       params: { path: { room }, header: { "Idempotency-Key": key } },
       body: { body },
-      fetch: withRetries(send, this.#retry(), onWaiting),
+      fetch: withRetries(send, this.#retry(), { ...(onWaiting && { onWaiting }) }),
       ...(signal && { signal }),
     });
     return data;
@@ -271,17 +260,6 @@ export class Matchday {
     this.#token = null;
     await this.#storage.clear();
     return true;
-  }
-
-  #call<M extends Method>(method: Uppercase<M>): Call<M> {
-    const send = this.api[method] as unknown as (
-      ...call: unknown[]
-    ) => Promise<{ data?: unknown; error?: unknown; response: Response }>;
-    return (async (...call: unknown[]) => {
-      const { data, error, response } = await send(...call);
-      if (!response.ok) throw MatchdayError.from(response, error);
-      return data;
-    }) as Call<M>;
   }
 }
 

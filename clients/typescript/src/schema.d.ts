@@ -42,7 +42,7 @@ export interface paths {
          *     - `tally`: the predictions of a match, at most once a second.
          *     - `points`: the points that the caller earned with a match.
          *     - `rank`: the caller's overall rank, after the scores of a match they predicted were applied.
-         *     - `league.rank`: the caller's rank in a league changed, after the scores of a match were applied.
+         *     - `league.rank`: the caller's rank in a league changed, after the scores of a match or question were applied.
          *     - `round`: a round of a tournament is complete, or its winners may have changed.
          *     - `reset`: events were missed that are no longer available; reload the lists.
          *     - `chat`: with `chat=true`, a message of the room, the end of the replay, or the removal of a message. First come up
@@ -3732,7 +3732,7 @@ export interface components {
          * @enum {string}
          */
         StreamEventKind: "event" | "result" | "tally" | "points" | "rank" | "league.rank" | "round" | "reset" | "chat";
-        /** @description The caller's new rank in a league, after the scores of a match were applied. */
+        /** @description The caller's new rank in a league, after the scores of a match or question were applied. */
         StreamLeagueRank: {
             league_id: components["schemas"]["LeagueId"];
             /**

@@ -1,4 +1,5 @@
-// Builds dist/. The schema is copied separately, because tsc does not emit hand-written or generated .d.ts files.
+// Builds dist/ of the package in the working directory. The schema is copied separately, because tsc does not emit
+// hand-written or generated .d.ts files.
 import { execFileSync } from "node:child_process";
 import { cp, rm } from "node:fs/promises";
 

@@ -1,4 +1,5 @@
-// Extracts the examples of README.md to .examples/, one module each, so that the type check covers them.
+// Extracts the examples of README.md in the working directory to .examples/, one module each, so that the type check
+// covers them.
 import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
 
 await rm(".examples", { recursive: true, force: true });
