@@ -353,7 +353,7 @@ async fn next_fact(messages: &mut Option<Subscriber>) {
             return;
         }
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// Removes deleted accounts from chat. Devices have a separate task: redactions take minutes, and a chat token must not

@@ -137,10 +137,10 @@ fn exact(at: OffsetDateTime) -> String {
 
 fn line(key: &ServerKey) -> String {
     let at = |at: OffsetDateTime| exact(at.replace_nanosecond(0).unwrap_or(at));
-    let mut line = format!("{} {} {}: {}", key.id, key.prefix, plain(&key.name), scopes(key).join(", "));
+    let mut parts = vec![format!("{} {} {}: {}", key.id, key.prefix, plain(&key.name), scopes(key).join(", "))];
     if !key.networks.is_empty() {
         let networks: Vec<String> = key.networks.iter().map(ToString::to_string).collect();
-        line.push_str(&format!("; from {}", networks.join(", ")));
+        parts.push(format!("from {}", networks.join(", ")));
     }
     let times = [
         ("expires", key.expires_at),
@@ -148,10 +148,6 @@ fn line(key: &ServerKey) -> String {
         ("last used", key.last_used_at),
         ("revoked", key.revoked_at),
     ];
-    for (what, time) in times {
-        if let Some(time) = time {
-            line.push_str(&format!("; {what} {}", at(time)));
-        }
-    }
-    line
+    parts.extend(times.into_iter().filter_map(|(what, time)| Some(format!("{what} {}", at(time?)))));
+    parts.join("; ")
 }

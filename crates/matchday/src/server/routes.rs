@@ -21,7 +21,10 @@ use crate::{
     catalogue::fixtures::handlers::MOST_BYTES,
     identity::{
         idempotency::{Backends, IdempotencyLayer},
-        server_keys::{StatesScope, scopes::Needs},
+        server_keys::{
+            StatesScope,
+            scopes::{Needs, Scope},
+        },
     },
 };
 
@@ -69,7 +72,7 @@ struct Table<'a> {
 
 impl Table<'_> {
     fn add<N: Needs>(self, (schemas, mut paths, methods): UtoipaMethodRouter<ServerState>) -> Self {
-        let scopes = N::SCOPE.map(|scope| scope.name());
+        let scopes = N::SCOPE.map(Scope::name);
         for item in paths.paths.values_mut() {
             for operation in openapi::operations_mut(item) {
                 operation.security = Some(vec![SecurityRequirement::new(openapi::SERVER_KEY, scopes)]);

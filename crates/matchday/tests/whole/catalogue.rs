@@ -67,7 +67,7 @@ fn season() -> Vec<Value> {
             std::cmp::Ordering::Less => ("scheduled", None),
             std::cmp::Ordering::Equal => ("live", Some((1, 0))),
             // Two weeks after a match, some results are corrected.
-            std::cmp::Ordering::Greater if week > at + 2 && at % 4 == 0 => ("awarded", Some((3, 0))),
+            std::cmp::Ordering::Greater if week > at + 2 && at.is_multiple_of(4) => ("awarded", Some((3, 0))),
             std::cmp::Ordering::Greater => ("finished", Some((1 + at % 3, at % 2))),
         };
         json!({"key": format!("m{at}"), "home": teams[home], "away": teams[away], "round": at / 2 + 1,

@@ -128,9 +128,9 @@ async fn fact_has_the_id_of_its_webhook() {
         let (read, _) = follow(&facts, None, 2).await;
         assert_eq!((&read[0]["type"], &read[1]["type"]), (&json!("event.created"), &json!("event.result")));
         eventually("the webhook arrives", async || !receiver.seen().is_empty()).await;
-        let received = receiver.seen().remove(0);
-        assert_eq!(read[1]["id"], received.header("webhook-id"));
-        let body = received.json();
+        let message = receiver.seen().remove(0);
+        assert_eq!(read[1]["id"], message.header("webhook-id"));
+        let body = message.json();
         assert_eq!((&read[1]["timestamp"], &read[1]["data"]), (&body["timestamp"], &body["data"]));
         drop(worker);
         streams.remove().await;

@@ -1,6 +1,6 @@
 //! Batch writer for deductions, and for the movements of backends: writes many of them in one transaction.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use platform::{
     batches::{Attempt, Write},
@@ -107,13 +107,13 @@ impl Write for Writer {
 }
 
 /// The users of a batch for whom backends act and who exist.
-struct Known(std::collections::HashSet<web::ids::UserId>);
+struct Known(HashSet<web::ids::UserId>);
 
 impl Known {
     async fn among(connection: &mut PgConnection, entries: &[Entry]) -> sqlx::Result<Self> {
         let named = entries.iter().filter(|entry| entry.action.is_some());
         let users: Vec<i64> = named.map(|entry| entry.movement.user.0).collect();
-        Ok(Self(if users.is_empty() { Default::default() } else { store::existing_users(connection, &users).await? }))
+        Ok(Self(if users.is_empty() { HashSet::default() } else { store::existing_users(connection, &users).await? }))
     }
 
     fn has(&self, entry: &Entry) -> bool {
