@@ -93,6 +93,13 @@ impl Stage {
         output(self.command(setting).args(arguments).stdin(File::open(&file)?))
     }
 
+    /// Creates a server key with this scope; returns its text.
+    pub(crate) fn server_key(&self, setting: &Setting, scope: &str) -> anyhow::Result<String> {
+        let key = self.matchday(setting, &["keys", "create", "bench", "--scope", scope, "--json"], "")?;
+        let key: Value = serde_json::from_str(&key)?;
+        Ok(key["key"].as_str().context("a key")?.to_owned())
+    }
+
     /// Starts the service; returns when it listens.
     pub(crate) async fn serve(&self, setting: &Setting, arguments: &[&str]) -> anyhow::Result<Service> {
         let path = self.directory.join(&setting.log);

@@ -14,7 +14,7 @@ use crate::{
     wire::write_post,
 };
 
-const CONNECTIONS: usize = 64;
+pub(super) const CONNECTIONS: usize = 64;
 
 /// Script for pgbench. It uses separate wallets, with higher ids than those that the service uses.
 fn script(one_wallet: bool) -> String {
@@ -31,7 +31,7 @@ commit;
 }
 
 /// A welcome bonus as the service writes it, large enough for all rounds.
-const WALLETS: &str = "
+pub(super) const WALLETS: &str = "
 insert into wallets (user_id, balance, transactions) select user_id, 1000000000, 1 from users;
 insert into coin_transactions (user_id, number, transaction_id, kind, amount, balance, reason, operator, created_at)
   select user_id, 1, gen_random_uuid(), 'grant', 1000000000, 1000000000, 'bench', 'bench', now() from users;

@@ -42,9 +42,7 @@ pub(super) async fn run(stage: &Stage) -> anyhow::Result<Vec<Outcome>> {
     sqlx::raw_sql(AssertSqlSafe(fill())).execute(&pool).await?;
     sqlx::raw_sql(AssertSqlSafe(format!("update fact_log set newest_position = {FACTS}"))).execute(&pool).await?;
     sqlx::raw_sql("vacuum analyze facts").execute(&pool).await?;
-    let key = stage.matchday(&setting, &["keys", "create", "bench", "--scope", "export:read", "--json"], "")?;
-    let key: Value = serde_json::from_str(&key)?;
-    let key = key["key"].as_str().context("a key")?.to_owned();
+    let key = stage.server_key(&setting, "export:read")?;
     let service = stage.serve(&setting, &["--no-workers"]).await?;
     let (rounds, cores) = stage
         .alternate(&stage.groups(&service), async |_| read(&service, &key).await, async |_| copy(&pool).await)

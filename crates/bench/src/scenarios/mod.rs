@@ -2,6 +2,7 @@
 
 mod announcements;
 mod answers;
+mod backend_coins;
 mod deduct;
 mod events_list;
 mod facts;
@@ -64,6 +65,7 @@ pub(crate) const ALL: [Scenario; 22] = [
     Scenario { name: "rank", run: |stage| Box::pin(rank::run(stage)) },
     Scenario { name: "room-stats", run: |stage| Box::pin(room_stats::run(stage)) },
     Scenario { name: "deduct", run: |stage| Box::pin(deduct::run(stage)) },
+    Scenario { name: "backend-coins", run: |stage| Box::pin(backend_coins::run(stage)) },
     Scenario { name: "login", run: |stage| Box::pin(login::run(stage)) },
     Scenario { name: "join-storm", run: |stage| Box::pin(join_storm::run(stage)) },
     Scenario { name: "spectators", run: |stage| Box::pin(spectators::run(stage)) },

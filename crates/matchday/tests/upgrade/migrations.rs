@@ -253,7 +253,7 @@ async fn blocked_migration_is_logged_and_finally_fails() {
         for _ in 0..2 {
             setting.expect(&["migrate", "down"], "");
         }
-        let report = holder(&options, "lock table users, reports, events, rooms in access exclusive mode").await;
+        let report = holder(&options, "lock table users, reports, events, rooms, operator_actions in access exclusive mode").await;
         let impatient = setting.clone().with("MATCHDAY_DATABASE__MIGRATION_PATIENCE", "600ms");
         let refused = tokio::task::spawn_blocking(move || impatient.run(&["migrate"], "")).await.expect("run");
         let printed = String::from_utf8_lossy(&refused.stderr).trim().to_owned();

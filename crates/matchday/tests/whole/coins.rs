@@ -11,12 +11,21 @@ use sqlx::PgPool;
 
 use crate::{process::Setting, report};
 
-/// Acknowledged deductions of one fan: amount and transaction by order.
+/// Acknowledged movements of one fan's coins: amount that the wallet gained, and transaction, by order.
 type Acknowledged = BTreeMap<String, (i64, String)>;
 
-/// Spends coins until the given time, and repeats every request until it succeeds. Every other fan sends references,
-/// the others an `Idempotency-Key`; after a kill they wait until the key's claim expires.
-async fn spend(base: String, token: String, fan: usize, until: Instant) -> Acknowledged {
+/// Who moves the coins of a fan.
+#[derive(Clone)]
+enum Mover {
+    /// The fan, with a token.
+    Fan(String),
+    /// A backend, with a server key.
+    Backend(String),
+}
+
+/// Moves coins until the given time, and repeats every request until it succeeds. Fans send a reference or an
+/// `Idempotency-Key`, a backend always a key; after a kill they wait until the key's claim expires.
+async fn move_coins(base: String, mover: Mover, fan: usize, until: Instant) -> Acknowledged {
     let web = reqwest::Client::builder().timeout(Duration::from_secs(5)).build().expect("a client");
     let mut orders = Acknowledged::new();
     for number in 0.. {
@@ -25,10 +34,19 @@ async fn spend(base: String, token: String, fan: usize, until: Instant) -> Ackno
         }
         let (name, amount) = (format!("order-{fan}-{number}"), 1 + number % 9);
         let mut body = json!({"amount": amount, "reason": "purchase"});
-        let mut request = web.post(format!("{base}/api/auth/coins/deduct")).bearer_auth(&token);
-        if fan.is_multiple_of(2) {
+        let has_reference = fan.is_multiple_of(2);
+        if has_reference {
             body["reference_id"] = json!(name);
-        } else {
+        }
+        let is_grant = matches!(mover, Mover::Backend(_)) && number % 2 == 0;
+        let mut request = match &mover {
+            Mover::Fan(token) => web.post(format!("{base}/api/auth/coins/deduct")).bearer_auth(token),
+            Mover::Backend(key) => {
+                let (user, verb) = (fan + 1, if is_grant { "grant" } else { "deduct" });
+                web.post(format!("{base}/api/server/v1/users/{user}/coins/{verb}")).bearer_auth(key)
+            }
+        };
+        if !has_reference || matches!(mover, Mover::Backend(_)) {
             request = request.header("idempotency-key", &name);
         }
         let request = request.json(&body).build().expect("a request");
@@ -39,7 +57,7 @@ async fn spend(base: String, token: String, fan: usize, until: Instant) -> Ackno
                     // A truncated response counts as no response.
                     let Ok(body) = answer.json::<Value>().await else { continue };
                     let id = body["data"]["transaction_id"].as_str().expect("an id").to_owned();
-                    orders.insert(name, (amount, id));
+                    orders.insert(name, (if is_grant { amount } else { -amount }, id));
                     break;
                 }
                 Ok(answer) => assert!([409, 503].contains(&answer.status().as_u16()), "{answer:?}"),
@@ -52,7 +70,7 @@ async fn spend(base: String, token: String, fan: usize, until: Instant) -> Ackno
 }
 
 #[tokio::test]
-async fn acknowledged_deductions_survive_kills_exactly_once() {
+async fn acknowledged_movements_survive_kills_exactly_once() {
     const FANS: usize = 16;
     with_database(async |options| {
         let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
@@ -64,13 +82,16 @@ async fn acknowledged_deductions_survive_kills_exactly_once() {
             .with("MATCHDAY_SMS__TIMEOUT", "500ms")
             .with("MATCHDAY_COINS__WELCOME", "1000000");
         let tokens: Vec<String> = (0..FANS).map(|_| setting.expect(&["sessions", "issue"], "")).collect();
+        let key = setting.expect(&["keys", "create", "shop", "--scope", "coins:write", "--json"], "");
+        let key: Value = serde_json::from_str(&key).expect("JSON");
+        let key = Mover::Backend(key["key"].as_str().expect("a key").to_owned());
         let mut service = setting.start(&["serve", "--no-workers"]);
         let (base, until) = (service.public.clone(), Instant::now() + Duration::from_secs(6));
-        let fans: Vec<_> = tokens
-            .iter()
-            .enumerate()
-            .map(|(fan, token)| tokio::spawn(spend(base.clone(), token.clone(), fan, until)))
-            .collect();
+        let movers = tokens.into_iter().enumerate().map(|(fan, token)| {
+            let mover = if fan < FANS / 2 { Mover::Fan(token) } else { key.clone() };
+            tokio::spawn(move_coins(base.clone(), mover, fan, until))
+        });
+        let movers: Vec<_> = movers.collect();
         let mut killed = 0;
         for pause in [310, 90, 520, 170, 240, 60, 400, 130, 280, 35] {
             tokio::time::sleep(Duration::from_millis(pause)).await;
@@ -78,16 +99,20 @@ async fn acknowledged_deductions_survive_kills_exactly_once() {
             killed += 1;
             service = setting.start(&["serve", "--no-workers"]);
         }
-        let mut orders = Acknowledged::new();
-        for fan in fans {
-            orders.extend(fan.await.expect("a fan"));
+        let (mut orders, mut by_backend) = (Acknowledged::new(), BTreeMap::new());
+        for (fan, mover) in movers.into_iter().enumerate() {
+            let acknowledged = mover.await.expect("a mover");
+            if fan >= FANS / 2 {
+                by_backend.extend(acknowledged.values().map(|(amount, id)| (id.clone(), *amount)));
+            }
+            orders.extend(acknowledged);
         }
         let db = PgPool::connect_with(options).await.expect("connected");
-        let rows: Vec<(uuid::Uuid, i64)> =
-            sqlx::query_as("select transaction_id, -amount from coin_transactions where kind = 'deduction'")
-                .fetch_all(&db)
-                .await
-                .expect("read");
+        let query = "select transaction_id, amount from coin_transactions where kind in ('deduction', 'grant')";
+        let rows: Vec<(uuid::Uuid, i64)> = sqlx::query_as(query).fetch_all(&db).await.expect("read");
+        let query = "select details ->> 'transaction_id', (details ->> 'amount')::bigint from operator_actions
+                     where operator = 'key:1' and action in ('coins.grant', 'coins.deduct')";
+        let audited: Vec<(String, i64)> = sqlx::query_as(query).fetch_all(&db).await.expect("read");
         db.close().await;
         let written: BTreeMap<String, i64> =
             rows.into_iter().map(|(id, amount)| (format!("txn_{id}"), amount)).collect();
@@ -95,8 +120,14 @@ async fn acknowledged_deductions_survive_kills_exactly_once() {
         assert_eq!(acknowledged.len(), orders.len(), "no transaction belongs to two orders");
         // Every order was repeated until it was acknowledged, so exactly the acknowledged transactions are stored.
         assert_eq!(written, acknowledged);
-        report(&format!("coins: {} deductions, service killed {killed} times", orders.len()));
-        assert!(orders.len() > FANS * 10, "enough deductions were made");
+        assert_eq!(audited.len(), by_backend.len(), "one audit entry for each movement of the backend");
+        assert_eq!(audited.into_iter().collect::<BTreeMap<_, _>>(), by_backend);
+        report(&format!(
+            "coins: {} movements, {} of them by a server key, service killed {killed} times",
+            orders.len(),
+            by_backend.len()
+        ));
+        assert!(orders.len() - by_backend.len() > FANS * 5 && by_backend.len() > FANS * 5, "enough movements");
         let audit = setting.expect(&["coins", "audit"], "");
         assert!(audit.ends_with("every wallet matches its history"), "{audit}");
     })

@@ -131,9 +131,10 @@ pub(super) struct LargeTables {
 struct Note {
     /// Time at which the copy began, in milliseconds by the clock of the Redis server.
     began_at: i64,
-    /// Version of the members, and time of the latest result in the scores, in nanoseconds. Together with the outline,
-    /// they tell whether the table has changed.
+    /// Version of the members, number of results in the scores, and time of the latest one in nanoseconds. Together with
+    /// the outline, they tell whether the table has changed.
     members_version: i64,
+    results: i64,
     applied_at: Option<i128>,
     outline: Outline,
 }
@@ -421,6 +422,7 @@ async fn fill(db: PgPool, league: League, round: Option<i16>, writer: SetWriter)
     let note = Note {
         began_at: writer.began_at(),
         members_version: league.members_version,
+        results: applied.results,
         applied_at: applied.latest.map(OffsetDateTime::unix_timestamp_nanos),
         outline,
     };

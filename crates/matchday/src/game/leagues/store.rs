@@ -654,7 +654,8 @@ pub(super) async fn rounds(
 
 /// How far the scores follow the results of some tournaments.
 pub(super) struct Applied {
-    /// Time at which the latest result reached all scores.
+    /// Number of results that have reached all scores, including corrections, and the time of the latest.
+    pub(super) results: i64,
     pub(super) latest: Option<OffsetDateTime>,
     /// Whether a result has not reached all scores.
     pub(super) is_pending: bool,
@@ -663,7 +664,8 @@ pub(super) struct Applied {
 pub(super) async fn applied(executor: impl PgExecutor<'_>, tournaments: &[i64]) -> sqlx::Result<Applied> {
     sqlx::query_as!(
         Applied,
-        r#"select max(applied_at) as latest, coalesce(bool_or(applied_at is null), false) as "is_pending!"
+        r#"select count(applied_at) as "results!", max(applied_at) as latest,
+                  coalesce(bool_or(applied_at is null), false) as "is_pending!"
            from (select r.applied_at from event_results r join events e on e.id = r.event_id
                  where e.tournament_id = any($1)
                  union all
