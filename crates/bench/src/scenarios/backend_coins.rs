@@ -1,6 +1,8 @@
 //! Grants and deductions by a backend with a server key, compared with pgbench writing the same rows: wallet, transaction,
 //! two entries, audit entry, commit.
 
+use std::sync::Arc;
+
 use super::{
     Side,
     deduct::{CONNECTIONS, WALLETS},
@@ -44,7 +46,7 @@ pub(super) async fn run(stage: &Stage) -> anyhow::Result<Vec<Outcome>> {
     sqlx::raw_sql("vacuum analyze").execute(&pool).await?;
     let key = stage.server_key(&setting, "coins:write")?;
     let service = stage.serve(&setting, &["--no-workers"]).await?;
-    let numbers = Default::default();
+    let numbers = Arc::default();
     let load = Load { connections: CONNECTIONS, length: stage.length, rate: None };
     let ours = http(service.public, move |number, into| {
         let user = number / 2 % 64 + 1;
