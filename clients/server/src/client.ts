@@ -170,7 +170,7 @@ export class ServerClient {
   /** Imports a fixture document. If the document has faults, throws an error with `errors` by place, and writes nothing. */
   async importFixtures(document: FixtureDocument, options: ImportOptions = {}): Promise<ImportReport> {
     const { dryRun = false, idempotencyKey, signal } = options;
-    // The OpenAPI description may describe the document only as an object.
+    // The OpenAPI description does not describe the document.
     const init = {
       params: { query: { dry_run: dryRun } },
       body: document,

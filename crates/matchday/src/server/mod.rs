@@ -1,7 +1,7 @@
 //! The server API: backends of the operator call it with server keys. Its handlers use the same services as the console
 //! and the command line.
 //!
-//! Every handler takes [`Authorized`](crate::identity::server_keys) as its first argument. [`routes`] reads the scope
+//! Every handler takes [`Authorized`](crate::identity::server_keys) as its first argument. `routes` reads the scope
 //! from the type of the handler, for the description of the API and for the layer of idempotency keys.
 
 mod catalogue;

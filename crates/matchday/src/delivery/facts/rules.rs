@@ -127,8 +127,8 @@ fn describe(subject: &str, payload: &Value) -> serde_json::Result<Option<(Kind, 
     if [CREATED, CHANGED].contains(&subject) {
         let fact = MatchData::read(payload.clone())?;
         let kind = if subject == CREATED { Kind::EventCreated } else { Kind::EventChanged };
-        let is_told = kind == Kind::EventCreated || fact.changes_standing();
-        return Ok(if is_told { Some((kind, serde_json::to_value(fact)?)) } else { None });
+        let is_visible = kind == Kind::EventCreated || fact.changes_standing();
+        return Ok(if is_visible { Some((kind, serde_json::to_value(fact)?)) } else { None });
     }
     let Some((kind, data)) = webhooks::announce_value(subject, payload.clone())? else { return Ok(None) };
     let kind = match kind {

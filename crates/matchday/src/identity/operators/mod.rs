@@ -1,5 +1,6 @@
-//! Operators and the audit log of their actions, and of the actions of backends through the server API. Every function that changes something for an operator takes an
-//! [`Operator`]. It writes the log entry in the same transaction where possible.
+//! Operators and the audit log of their actions, and of the actions of backends through the server API. Every function
+//! that changes something for an operator takes an [`Operator`]. It writes the log entry in the same transaction where
+//! possible.
 
 pub mod service;
 mod store;

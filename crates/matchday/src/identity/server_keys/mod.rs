@@ -1,7 +1,7 @@
 //! Server keys: backends call the server API with them. A key has scopes, and optionally an expiry and a list of
 //! networks. An operator creates, rotates and revokes keys; the text of a key is shown once and stored as a hash.
 //!
-//! A handler of the server API takes [`Authorized`] with the scope it needs as its first argument. The type is also the
+//! A handler of the server API takes an `Authorized` with the scope it needs as its first argument. The type is also the
 //! source of the `security` entry in the description of the API, so the two cannot disagree.
 
 mod extract;
