@@ -64,7 +64,7 @@ impl<T: FromBody, S: WebState> FromRequest<S> for ValidJson<T> {
     }
 }
 
-/// Like [`ValidJson`]; a request without a body counts as an empty object.
+/// Like [`ValidJson`]; no body, or null, counts as an empty object.
 #[derive(Clone, Debug)]
 pub struct OptionalJson<T>(pub T);
 
@@ -73,7 +73,7 @@ impl<T: FromBody, S: WebState> FromRequest<S> for OptionalJson<T> {
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
         let RawBody(bytes) = RawBody::from_request(request, state).await?;
-        Body::parse(if bytes.is_empty() { b"{}" } else { &bytes }).map(Self)
+        Body::parse(if matches!(&*bytes, b"" | b"null") { b"{}" } else { &bytes }).map(Self)
     }
 }
 

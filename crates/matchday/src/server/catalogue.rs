@@ -18,7 +18,7 @@ use crate::{
 /// rules. It is imported completely or not at all. A dry run reports the same faults and counts, and writes nothing. Chat
 /// rooms of new matches are created afterwards. At most 4 MiB.
 #[utoipa::path(post, path = "/api/server/v1/catalogue/import", tag = "Catalogue", params(ImportParameters),
-    request_body(content = serde_json::Value, description = "Fixture document"),
+    request_body(content = Object, description = "Fixture document"),
     responses(
         (status = 200, body = Imported),
         (status = 413, description = "The document is too large", body = ErrorBody),

@@ -129,11 +129,11 @@ pub(super) struct GrantBody {
     #[schema(value_type = i64, minimum = 1, maximum = 1_000_000_000, example = 40)]
     amount: CoinAmount,
     /// Shown to the user.
-    #[schema(value_type = String, min_length = 1, max_length = 200, example = "campaign")]
+    #[schema(value_type = String, min_length = 1, max_length = 200, pattern = r"^[\t-\r ]*[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*[\t-\r ]*$", example = "campaign")]
     reason: Remark,
     /// A grant happens once per user and reference: repeating it returns the first response, and a different amount is
     /// refused.
-    #[schema(value_type = Option<String>, min_length = 1, max_length = 128, example = "outage-7")]
+    #[schema(value_type = Option<String>, min_length = 1, max_length = 128, pattern = r"^[^\x00-\x1f\x7f-\x9f]+$", example = "outage-7")]
     reference_id: Option<Reference>,
 }
 
@@ -197,13 +197,13 @@ pub(super) async fn deduct_coins(
 #[derive(ToSchema)]
 #[schema(as = CoinReversal)]
 pub(super) struct ReversalBody {
-    #[schema(value_type = String, example = "txn_01a1f978-b580-7c21-9d6b-3f5a1b2c4d5e")]
+    #[schema(value_type = String, pattern = "^txn_[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$", example = "txn_01a1f978-b580-7c21-9d6b-3f5a1b2c4d5e")]
     transaction_id: TransactionId,
     /// Default: what remains of the transaction.
     #[schema(value_type = Option<i64>, minimum = 1, maximum = 1_000_000_000, example = 10)]
     amount: Option<CoinAmount>,
     /// Shown to the user.
-    #[schema(value_type = String, min_length = 1, max_length = 200, example = "returned")]
+    #[schema(value_type = String, min_length = 1, max_length = 200, pattern = r"^[\t-\r ]*[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*[\t-\r ]*$", example = "returned")]
     reason: Remark,
 }
 

@@ -130,7 +130,7 @@ impl FromJson for Notice {
 #[derive(ToSchema)]
 #[schema(as = RoomAnnouncement)]
 pub(super) struct AnnouncementBody {
-    #[schema(value_type = String, min_length = 1, max_length = 2_000, example = "The stands open at 18:00.")]
+    #[schema(value_type = String, min_length = 1, max_length = 2_000, pattern = r"^[^\x00]*[^\s\x00][^\x00]*$", example = "The stands open at 18:00.")]
     body: Notice,
 }
 

@@ -57,7 +57,7 @@ impl FromJson for ReasonText {
 #[schema(as = ActionReason)]
 pub(super) struct ReasonBody {
     /// Stored in the audit log.
-    #[schema(value_type = String, min_length = 1, max_length = 500, example = "Stolen phone")]
+    #[schema(value_type = String, min_length = 1, max_length = 500, pattern = r"^[\t-\r ]*[^\x00-\x09\x0b-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x09\x0b-\x1f\x7f-\x9f]*[\t-\r ]*$", example = "Stolen phone")]
     pub(super) reason: ReasonText,
 }
 
@@ -131,7 +131,7 @@ pub(super) async fn get_user(
 #[schema(as = UserLookup)]
 pub(super) struct LookupBody {
     /// In international format. It is in the body, because paths are logged.
-    #[schema(value_type = String, example = "+15550100")]
+    #[schema(value_type = String, pattern = r"^[ ().-]*\+[ ().-]*[1-9]([ ().-]*[0-9]){6,14}[ ().-]*$", max_length = 40, example = "+14155550100")]
     phone: Phone,
 }
 
@@ -154,7 +154,8 @@ pub(super) async fn look_up_user(
 }
 
 /// Kind of a restriction in the path.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, ToSchema)]
+#[schema(rename_all = "snake_case")]
 pub(super) enum Kind {
     Ban,
     Mute,
@@ -176,7 +177,7 @@ impl FromStr for Kind {
 #[schema(as = UserRestriction)]
 pub(super) struct RestrictionBody {
     /// Shown to operators and backends, and stored in the audit log.
-    #[schema(value_type = String, min_length = 1, max_length = 500, example = "Spam")]
+    #[schema(value_type = String, min_length = 1, max_length = 500, pattern = r"^[\t-\r ]*[^\x00-\x09\x0b-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x09\x0b-\x1f\x7f-\x9f]*[\t-\r ]*$", example = "Spam")]
     reason: ReasonText,
     /// End of the restriction, in the future. Null or absent: until it is lifted.
     #[schema(value_type = Option<String>, format = DateTime, example = "2026-11-20T15:00:00Z")]
@@ -199,7 +200,7 @@ pub(super) struct UserChanged {
 #[utoipa::path(put, path = "/api/server/v1/users/{user}/restrictions/{kind}", tag = "Users",
     params(
         ("user" = String, Path, description = "User id or username", example = "12"),
-        ("kind" = String, Path, description = "`ban` or `mute`", example = "mute"),
+        ("kind" = inline(Kind), Path, description = "Kind of the restriction"),
     ),
     request_body = RestrictionBody,
     responses(
@@ -235,7 +236,7 @@ pub(super) async fn restrict_user(
 #[utoipa::path(delete, path = "/api/server/v1/users/{user}/restrictions/{kind}", tag = "Users",
     params(
         ("user" = String, Path, description = "User id or username", example = "12"),
-        ("kind" = String, Path, description = "`ban` or `mute`", example = "mute"),
+        ("kind" = inline(Kind), Path, description = "Kind of the restriction"),
     ),
     request_body = ReasonBody,
     responses(

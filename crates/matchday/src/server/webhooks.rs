@@ -105,10 +105,10 @@ pub(super) struct WebhookBody {
     #[schema(value_type = String, example = "https://shop.example.org/matchday")]
     url: Address,
     /// Types of messages; empty or absent: all.
-    #[schema(value_type = Option<Vec<String>>, example = json!(["event.result"]))]
+    #[schema(value_type = Option<Vec<Kind>>, example = json!(["event.result"]))]
     types: Option<Kinds>,
     /// Signs the messages. The caller chooses it, so that no response contains a secret.
-    #[schema(value_type = String, example = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")]
+    #[schema(value_type = String, pattern = "^whsec_[A-Za-z0-9+/]{32,86}={0,2}$", example = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")]
     secret: Secret,
 }
 

@@ -26,7 +26,7 @@ const MOST: i64 = 1_000;
 pub struct FactParameters {
     /// Value of `next_after` in an earlier response, or `latest` for the end of the log. Absent: the oldest fact that is
     /// kept.
-    #[param(value_type = Option<String>, example = "latest")]
+    #[param(value_type = Option<String>, pattern = "^(latest|[A-Za-z0-9_-]{16})$", example = "latest")]
     after: Option<After>,
     /// Number of facts to return. Values above 1000 are treated as 1000.
     #[param(value_type = Option<i64>, minimum = 1, default = 100, example = 1000)]

@@ -7,6 +7,7 @@ use scoring::Side;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
+use utoipa::ToSchema;
 use web::ids::{MatchId, TournamentId};
 
 use crate::{
@@ -29,7 +30,8 @@ use crate::{
 const LONGEST_PAUSE: Duration = Duration::from_hours(24);
 
 /// Type of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[schema(as = WebhookType)]
 pub enum Kind {
     /// The status of a match changed.
     #[serde(rename = "event.status_changed")]

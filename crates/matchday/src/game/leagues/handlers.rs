@@ -71,7 +71,7 @@ impl From<LeagueError> for ApiError {
 #[derive(ToSchema)]
 #[schema(as = NewLeague)]
 pub(super) struct LeagueWish {
-    #[schema(value_type = String, min_length = 1, max_length = 100, example = "Office league")]
+    #[schema(value_type = String, min_length = 1, max_length = 100, pattern = r"^[\t-\r ]*[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*[\t-\r ]*$", example = "Office league")]
     name: Result<LeagueName, Faulty>,
     /// Tournaments whose matches count.
     #[schema(value_type = Vec<i64>, min_items = 1, max_items = 20)]
@@ -324,7 +324,7 @@ pub(super) async fn get_league(
 #[schema(as = LeagueInvitation)]
 pub(super) struct JoinBody {
     /// Invite code. Case, spaces and hyphens have no meaning.
-    #[schema(value_type = Option<String>, example = "K7MP-Q2RS")]
+    #[schema(value_type = Option<String>, pattern = "^[ -]*([A-HJKMNP-Za-hjkmnp-z2-9][ -]*){8}$", example = "K7MP-Q2RS")]
     code: Result<Option<InviteCode>, Faulty>,
     /// Id of a public league, instead of a code.
     #[schema(value_type = Option<LeagueId>)]
@@ -443,10 +443,10 @@ pub(super) async fn rotate_code(
 #[derive(ToSchema)]
 #[schema(as = LeagueChange)]
 pub(super) struct ChangeBody {
-    #[schema(value_type = Option<String>, min_length = 1, max_length = 100)]
+    #[schema(value_type = String, required = false, min_length = 1, max_length = 100, pattern = r"^[\t-\r ]*[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*[\t-\r ]*$")]
     name: Change<LeagueName>,
     /// Not less than the number of members.
-    #[schema(value_type = Option<i32>, minimum = 2)]
+    #[schema(value_type = i32, required = false, minimum = 2)]
     max_members: Change<MemberLimit>,
 }
 

@@ -78,11 +78,7 @@ fn form(viewer: &Identity) -> Markup {
                 fieldset {
                     legend { "Scopes" }
                     @for scope in Scope::ALL {
-                        @let id = format!("scope-{}", scope.name().replace(':', "-"));
-                        div {
-                            input type="checkbox" id=(id) name={ "scope:" (scope) } value="yes";
-                            label for=(id) { (scope) }
-                        }
+                        label.check { input type="checkbox" name={ "scope:" (scope) } value="yes"; " " (scope) }
                     }
                 }
                 label for="expires_in" { "Valid for (like 90d; empty: no end)" }
