@@ -20,20 +20,20 @@ use crate::{
 };
 
 /// Script for pgbench: a grant and a deduction of the same amount. It uses separate wallets, with higher ids than those that
-/// the service uses.
+/// the service uses. pgbench reads `:1` as a variable even inside of a text, so texts have no colons before a name.
 const SCRIPT: &str = "\
 \\set u :client_id + 65
 begin;
 update wallets set balance = balance + 1, transactions = transactions + 1 where user_id = :u returning balance, transactions \\gset
 insert into coin_transactions (user_id, number, transaction_id, kind, amount, balance, reason, reference, created_at) values (:u, :transactions, gen_random_uuid(), 'grant', 1, :balance, 'campaign', 'b-' || :transactions, now());
 insert into coin_entries (user_id, number, account, amount) values (:u, :transactions, 'wallet', 1), (:u, :transactions, 'granted', -1);
-insert into operator_actions (operator, action, target, reason, details, outcome, request_id, created_at, key_id, scope) values ('key:1', 'coins.grant', 'user:' || :u, 'campaign', '{\"amount\": 1}', 'done', 'b-' || :transactions, now(), 1, 'coins:write');
+insert into operator_actions (operator, action, target, reason, details, outcome, request_id, created_at, key_id, scope) values ('key' || chr(58) || '1', 'coins.grant', 'user:' || :u, 'campaign', '{\"amount\": 1}', 'done', 'b-' || :transactions, now(), 1, 'coins' || chr(58) || 'write');
 commit;
 begin;
 update wallets set balance = balance - 1, transactions = transactions + 1 where user_id = :u and balance >= 1 returning balance, transactions \\gset
 insert into coin_transactions (user_id, number, transaction_id, kind, amount, balance, reason, reference, created_at) values (:u, :transactions, gen_random_uuid(), 'deduction', -1, :balance, 'purchase', 'b-' || :transactions, now());
 insert into coin_entries (user_id, number, account, amount) values (:u, :transactions, 'wallet', -1), (:u, :transactions, 'spent_purchase', 1);
-insert into operator_actions (operator, action, target, reason, details, outcome, request_id, created_at, key_id, scope) values ('key:1', 'coins.deduct', 'user:' || :u, 'purchase', '{\"amount\": -1}', 'done', 'b-' || :transactions, now(), 1, 'coins:write');
+insert into operator_actions (operator, action, target, reason, details, outcome, request_id, created_at, key_id, scope) values ('key' || chr(58) || '1', 'coins.deduct', 'user:' || :u, 'purchase', '{\"amount\": -1}', 'done', 'b-' || :transactions, now(), 1, 'coins' || chr(58) || 'write');
 commit;
 ";
 

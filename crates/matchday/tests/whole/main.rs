@@ -24,6 +24,7 @@ mod revocation;
 mod rooms;
 mod scores;
 mod secrets;
+mod server_api;
 mod serving;
 mod spectators;
 mod tracing;
