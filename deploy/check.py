@@ -9,6 +9,7 @@ import html
 import json
 import os
 import re
+import string
 import subprocess
 import sys
 import time
@@ -203,7 +204,7 @@ def interpolate(part, values, where):
         if name not in values:
             fault(f"{where}: {name} is not in .env")
         return ""
-    return re.sub(r"\$\$|\$\{(?P<name>[A-Z_]+)(?:(?P<kind>:-|:\?)(?P<other>[^}]*))?\}", value, part)
+    return re.sub(r"\$\$|\$\{(?P<name>[A-Z_0-9]+)(?:(?P<kind>:-|:\?)(?P<other>[^}]*))?\}", value, part)
 
 
 def compose(into):
@@ -222,25 +223,32 @@ def compose(into):
                "SMS_PROVIDERS": "twilio", "SMS_COUNTRIES": "DE,GB:2000", "TWILIO_ACCOUNT_SID": "AC0", "TWILIO_AUTH_TOKEN": "x",
                "TWILIO_FROM": "+12015550100"}
     whole = interpolate(raw, values, "compose.yaml")
-    for name, config in whole["configs"].items():
+    services = whole["services"]
+    # As `start` of compose/synapse and the command of Redis do.
+    rendered = {os.path.basename(path): string.Template(read(path)).substitute(services["synapse"]["environment"])
+                for path in glob.glob(f"{ROOT}/deploy/compose/synapse/*.yaml")}
+    redis = re.search(r"<<END\n(.*\n)END\n", services["redis"]["command"][0], re.S)[1]
+    rendered["redis.conf"] = string.Template(redis).substitute(services["redis"]["environment"])
+    rendered["nats.conf"] = read("deploy/compose/nats.conf")
+    for name, text in rendered.items():
         with open(f"{into}/{name}", "w", encoding="utf-8") as file:
-            file.write(config["content"].replace("/etc/synapse/matchday.yaml", f"{into}/registration")
-                       .replace("/etc/synapse/matchday-push.yaml", f"{into}/registration_push")
-                       .replace("/etc/synapse/log.yaml", f"{into}/synapse_log").replace("/data", f"{into}/data"))
-    for service in ("postgres", "matchday", "migrate"):
-        with open(f"{into}/{service}.env", "w", encoding="utf-8") as file:
-            file.writelines(f"{name}={value}\n" for name, value in whole["services"][service]["environment"].items())
+            file.write(text.replace("/run/synapse", into).replace("/data", f"{into}/data"))
+    for service, name in (("postgres", "postgres"), ("matchday-1", "matchday"), ("migrate", "migrate")):
+        with open(f"{into}/{name}.env", "w", encoding="utf-8") as file:
+            file.writelines(f"{name}={value}\n" for name, value in services[service]["environment"].items())
     # Every client that Docker relays appears as the gateway, which may be trusted only while all published ports are on
     # loopback.
-    trusted = whole["services"]["matchday"]["environment"]["MATCHDAY_HTTP__TRUSTED_PROXIES"]
+    trusted = services["matchday-1"]["environment"]["MATCHDAY_HTTP__TRUSTED_PROXIES"]
     gateway = whole["networks"]["outside"]["ipam"]["config"][0]["gateway"]
-    if trusted != f"{gateway}/32":
-        fault(f"compose.yaml: the service trusts {trusted}, not only Docker's gateway")
-    published = raw["services"]["matchday"]["ports"]
-    if not all(port.startswith("127.0.0.1:") for port in published):
-        fault(f"compose.yaml: the service is not published on loopback only: {published}")
+    if trusted != f"{services['balancer']['networks']['outside']['ipv4_address']}/32,{gateway}/32":
+        fault(f"compose.yaml: the service trusts {trusted}, not only the balancer and Docker's gateway")
+    for name, service in raw["services"].items():
+        if not all(port.startswith("127.0.0.1:") for port in service.get("ports", [])):
+            fault(f"compose.yaml: {name} is not published on loopback only: {service['ports']}")
+    balancer(services)
+    users_of_nats = ("nats", "matchday-1", "matchday-2", "demo")
     for name, service in whole["services"].items():
-        if ("queue" in service["networks"]) != (name in ("nats", "matchday")):
+        if ("queue" in service["networks"]) != (name in users_of_nats):
             fault(f"compose.yaml: {name} must be in the network of NATS if and only if it uses NATS")
         for port in service.get("ports", []):
             if not port.startswith("127.0.0.1:"):
@@ -250,11 +258,35 @@ def compose(into):
         for secret in secrets:
             if values[secret] in shown:
                 fault(f"compose.yaml: {name} has {secret} on its command line")
+        if service.get("environment", {}).get("MATCHDAY_ENV", "production") != "production" and service.get("profiles") != ["demo"]:
+            fault(f"compose.yaml: {name} is not in production mode, and not part of the demo")
         for secret in ("OWNER_PASSWORD", "POSTGRES_PASSWORD"):
-            if name not in ("postgres", "migrate") and values[secret] in json.dumps(service):
+            if name not in ("postgres", "migrate", "demo") and values[secret] in json.dumps(service):
                 fault(f"compose.yaml: {name} has {secret}")
     print(f"compose.yaml requires {left_open} values from the operator; with them {len(whole['services'])} services and "
-          f"{len(whole['configs'])} settings are complete, and all ports are on loopback")
+          f"{len(rendered)} files with settings are complete, and all ports are on loopback")
+
+
+def seconds(duration):
+    return int(duration.removesuffix("s"))
+
+
+def balancer(services):
+    """The balancer knows the processes, and notices before they close that they are about to."""
+    settings = read("deploy/compose/haproxy.cfg")
+    processes = {name: service["networks"]["outside"]["ipv4_address"] for name, service in services.items()
+                 if service.get("command") == ["serve"]}
+    for port in (8080, 9090, 9092):
+        listed = dict(re.findall(rf'server (\S+) "(\$\{{SUBNET\}}\.\d+):{port}"', settings))
+        if {name: string.Template(address).substitute(services["balancer"]["environment"]) for name, address in listed.items()} != processes:
+            fault(f"haproxy.cfg: port {port} is balanced to {listed}, not to {processes}")
+    interval, fall = re.search(r"inter (\d+)s fall (\d+)", settings).groups()
+    for name in processes:
+        notice = seconds(services[name]["environment"]["MATCHDAY_SHUTDOWN__NOTICE"])
+        if notice <= int(interval) * int(fall) + 1:
+            fault(f"compose.yaml: {name} closes before the balancer notices that it is not ready")
+        if seconds(services[name]["stop_grace_period"]) <= notice + 20:
+            fault(f"compose.yaml: {name} is killed before it has drained")
 
 
 def chart(rendered, into):
