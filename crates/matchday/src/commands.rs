@@ -256,6 +256,7 @@ async fn serve(config: Config, with_workers: bool, migrate_first: bool) -> anyho
     let private = listen(settings.private_listen, "http.private_listen")?;
     let console = open_console(&app).await?;
     let server = settings.server_listen.map(|address| listen(address, "http.server_listen")).transpose()?;
+    web::server::open_files::warn_of_low_limit(settings);
     tracing::info!(
         public = %public.local_addr()?,
         private = %private.local_addr()?,

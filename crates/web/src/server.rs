@@ -10,6 +10,7 @@
 //! live stream after its headers are written ([`Endless`]).
 
 mod endless;
+pub mod open_files;
 mod received;
 #[cfg(test)]
 mod tests;
