@@ -57,8 +57,8 @@ def require(condition, text):
         raise Failure(text)
 
 
-def run(*command, given=None, env=None, check=True):
-    """Runs a command and returns its output. Files instead of pipes: podman's helpers outlive the command and keep them open."""
+def run(*command, given=None, env=None, check=True, both=False):
+    """Runs a command and returns its output, with that for errors if wanted. Files instead of pipes: podman's helpers outlive the command and keep them open."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         done = subprocess.run(command, input=given, stdout=out, stderr=err, env=env, check=False) if given is not None else \
             subprocess.run(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=env, check=False)
@@ -69,7 +69,7 @@ def run(*command, given=None, env=None, check=True):
         # Without systemd, podman complains about timers of health checks.
         lines = [line for line in errors.splitlines() if "get systemd connection" not in line]
         raise Failure(f"{' '.join(command)[:200]} failed: " + "\n".join(lines[-20:]))
-    return text
+    return text + errors if both else text
 
 
 def podman(*arguments, **options):
@@ -132,7 +132,8 @@ class Stage:
             last = re.search(r"^FROM debian.*", file.read(), re.M | re.S)[0]
         with open(f"{self.work}/image/Dockerfile", "w", encoding="utf-8") as file:
             file.write(f"FROM scratch AS build\nCOPY matchday /matchday\n{last}")
-        podman("build", "--quiet", "--format", "docker", "--build-arg", f"REVISION={revision}", "--tag", self.image, f"{self.work}/image")
+        podman("build", "--quiet", "--format", "docker", "--label", f"io.matchday.check={revision}", "--tag", self.image,
+               f"{self.work}/image")
 
     def prepare(self):
         os.mkdir(f"{self.work}/image")
@@ -232,7 +233,9 @@ def document(start, **result):
     match = {"key": "final", "home": "rovers", "away": "city", "start_time": start, "status": "scheduled", "home_score": None,
              "away_score": None} | result
     return json.dumps({"sport": {"slug": "football", "name": "Football"}, "tournament": {"slug": "cup", "name": "Cup"},
-                       "teams": [{"slug": "rovers", "name": "Rovers"}, {"slug": "city", "name": "City"}], "matches": [match]}).encode()
+                       "teams": [{"slug": "rovers", "name": "Rovers"}, {"slug": "city", "name": "City"}],
+                       "matches": [match, match | {"key": "next", "start_time": "2099-01-01T12:00:00Z", "status": "scheduled",
+                                                   "home_score": None, "away_score": None}]}).encode()
 
 
 class Evening:
@@ -248,7 +251,7 @@ class Evening:
         kick_off = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=25)
         start = kick_off.strftime("%Y-%m-%dT%H:%M:%SZ")
         stage.matchday("fixtures", "import", "-", given=document(start))
-        match = stage.api("/api/auth/events", ada)["data"][0]["id"]
+        match, self.next = (event["id"] for event in sorted(stage.api("/api/auth/events", ada)["data"], key=lambda event: event["start_time"]))
         stage.api("/api/auth/predictions", ada, event_id=match, prediction="home", score_prediction={"home": 2, "away": 1}, confidence=70)
         self.room = until("the match has a room", 30, lambda: stage.api(f"/api/auth/chat-rooms?event_id={match}", ada)["data"][0]["room_id"])
         report.done("logged in with codes from the SMS provider, imported a match and predicted it")
@@ -261,6 +264,7 @@ class Evening:
         until("the service received events of the homeserver", 30, lambda: re.search(r"last push: 2", stage.matchday("memberships", "status")))
         report.done("chatted with the Matrix API; the homeserver pushed events through the balancer")
 
+        # Results of matches that have not started are refused.
         time.sleep(max(0, kick_off.timestamp() + 1 - time.time()))
         stage.matchday("fixtures", "import", "-", given=document(start, status="finished", home_score=2, away_score=1))
         self.points = until("the prediction has points", 30, lambda: self.prediction()["points_earned"])
@@ -280,7 +284,7 @@ class Evening:
         return [event["content"].get("body") for event in page["chunk"]]
 
     def prediction(self):
-        return self.stage.api("/api/auth/predictions", self.ada["token"])["data"][0]
+        return self.stage.api("/api/auth/predictions?status=settled", self.ada["token"])["data"][0]
 
     def coins(self):
         return self.stage.api("/api/auth/coins", self.ada["token"])["data"]
@@ -298,8 +302,8 @@ class Evening:
 class Load:
     """Requests at a steady rate, while processes are replaced. Counts every response that is not the expected one."""
 
-    def __init__(self, stage, fan):
-        self.stage, self.fan = stage, fan
+    def __init__(self, stage, fan, match):
+        self.stage, self.fan, self.match = stage, fan, match
         self.requests, self.failures, self.slowest = 0, [], 0.0
         self.ended = threading.Event()
         self.pool = concurrent.futures.ThreadPoolExecutor(16)
@@ -309,9 +313,10 @@ class Load:
         began = time.monotonic()
         try:
             if number % 4 == 0:
-                self.stage.api("/api/auth/update-user-info", self.fan["token"], "POST", name=f"Ada {number}")
+                self.stage.api("/api/auth/predictions", self.fan["token"], event_id=self.match, prediction="home", confidence=number % 100)
             else:
-                self.stage.api(("/api/auth/events", "/api/auth/me", "/api/auth/coins", "/readyz")[number % 4], self.fan["token"])
+                path = ("", "/api/auth/events", "/api/auth/leaderboards", "/api/auth/coins")[number % 4]
+                self.stage.api(path, self.fan["token"])
         except (Failure, OSError, ValueError) as error:
             self.failures.append(str(error))
         self.requests += 1
@@ -336,7 +341,7 @@ class Load:
 def upgrade(stage, evening, report):
     """Replaces both processes with a rebuilt image, one after the other, as deploy/README.md says."""
     before = {service: stage.inspect(service, "{{.Image}}") for service in ("matchday-1", "matchday-2")}
-    with Load(stage, evening.ada) as load:
+    with Load(stage, evening.ada, evening.next) as load:
         stage.build("second")
         time.sleep(2)
         stage.compose("run", "--rm", "--no-deps", "migrate")
@@ -347,7 +352,7 @@ def upgrade(stage, evening, report):
         time.sleep(2)
     for service, image in before.items():
         require(stage.inspect(service, "{{.Image}}") != image, f"{service} still runs the old image")
-        require("second" in stage.inspect(service, "{{.Config.Labels}}"), f"{service} does not run the rebuilt image")
+        require("io.matchday.check:second" in stage.inspect(service, "{{.Config.Labels}}"), f"{service} does not run the rebuilt image")
     require(not load.failures, f"{len(load.failures)} of {load.requests} requests failed during the upgrade, the first: {load.failures[:1]}")
     report.done(f"upgraded to a rebuilt image: {load.requests} requests, none failed, the slowest took {load.slowest * 1000:.0f} ms")
 
@@ -385,7 +390,7 @@ def main(binary):
             report.done("down and up: sessions, points, coins and messages are kept")
         except Failure:
             for service in SERVICES:
-                print(f"--- {service}: " + "\n".join(run("podman", "logs", "--tail", "15", f"{NAME}_{service}_1", check=False).splitlines()), file=sys.stderr)
+                print(f"--- {service}: " + "\n".join(run("podman", "logs", "--tail", "15", f"{NAME}_{service}_1", check=False, both=True).splitlines()), file=sys.stderr)
             raise
         finally:
             if not os.environ.get("MATCHDAY_CHECK_KEEP"):
