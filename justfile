@@ -57,7 +57,7 @@ ci: format spelling lint queries test migrations dependencies docs clients deplo
 format:
     cargo fmt --all --check
     shellcheck -x -P . dev/up dev/down dev/reset dev/citus dev/tools dev/lock-requirements dev/check-migrations dev/upgrade dev/install-test-tools dev/schemathesis dev/test-targets .ci/run \
-        deploy/check deploy/demo deploy/make-env deploy/postgres-init.sh deploy/stand-ins/make deploy/stand-ins/*-entrypoint deploy/compose/*/start deploy/citus/cluster clients/check clients/with-service
+        deploy/check deploy/demo deploy/upgrade deploy/make-env deploy/postgres-init.sh deploy/stand-ins/make deploy/stand-ins/*-entrypoint deploy/compose/*/start deploy/citus/cluster clients/check clients/with-service
 
 # Check the spelling of code, comments and documents; typos.toml has the exceptions.
 spelling:

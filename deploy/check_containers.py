@@ -145,7 +145,7 @@ class Stage:
                  "PRIVATE_PORT_2": self.second, "CONSOLE_PORT": self.console, "SUBNET": self.subnet, "COINS_PER_POINT": 2,
                  "TRUSTED_PROXIES": f"{self.subnet}.1/32", "POSTGRES_SHARED_BUFFERS": "128MB", "MATCHDAY_IMAGE": self.image}
         override = {"services": {"sms": {"image": "matrixdotorg/synapse:v1.163.2", "entrypoint": ["python", "-c", SMS],
-                                         "networks": {"outside": {}}}}}
+                                         "tmpfs": ["/data"], "networks": {"outside": {}}}}}
         for service in ("matchday-1", "matchday-2"):
             override["services"][service] = {"environment": {"MATCHDAY_SMS__TWILIO_URL": "http://sms:8000/"}}
         limited = not self.can_raise_limits()
@@ -169,10 +169,17 @@ class Stage:
         except Failure:
             return False
 
+    podman_compose = f"{os.path.dirname(sys.executable)}/podman-compose"
+
+    def arguments(self):
+        return ("--project-name", NAME, "--env-file", f"{self.work}/env", "--file", f"{ROOT}/deploy/compose.yaml",
+                "--file", f"{self.work}/override.yaml")
+
+    def env(self):
+        return {name: value for name, value in os.environ.items() if not name.startswith(("MATCHDAY_", "COMPOSE_"))}
+
     def compose(self, *arguments, **options):
-        return run(f"{os.path.dirname(sys.executable)}/podman-compose", "--project-name", NAME, "--env-file", f"{self.work}/env",
-                   "--file", f"{ROOT}/deploy/compose.yaml", "--file", f"{self.work}/override.yaml", *arguments,
-                   env={name: value for name, value in os.environ.items() if not name.startswith(("MATCHDAY_", "COMPOSE_"))}, **options)
+        return run(self.podman_compose, *self.arguments(), *arguments, env=self.env(), **options)
 
     def inspect(self, service, what):
         return podman("inspect", "--format", what, f"{NAME}_{service}_1").strip()
@@ -339,16 +346,12 @@ class Load:
 
 
 def upgrade(stage, evening, report):
-    """Replaces both processes with a rebuilt image, one after the other, as deploy/README.md says."""
+    """Replaces both processes with a rebuilt image, under load."""
     before = {service: stage.inspect(service, "{{.Image}}") for service in ("matchday-1", "matchday-2")}
     with Load(stage, evening.ada, evening.next) as load:
         stage.build("second")
         time.sleep(2)
-        stage.compose("run", "--rm", "--no-deps", "migrate")
-        for service in before:
-            stage.compose("up", "-d", "--no-build", "--no-deps", "--force-recreate", service)
-            until(f"{service} is ready", 60, lambda service=service: podman("exec", f"{NAME}_{service}_1", "matchday", "health", "--ready") or True)
-            time.sleep(2)
+        run(f"{ROOT}/deploy/upgrade", *stage.arguments(), env=stage.env() | {"MATCHDAY_COMPOSE": stage.podman_compose})
         time.sleep(2)
     for service, image in before.items():
         require(stage.inspect(service, "{{.Image}}") != image, f"{service} still runs the old image")
