@@ -92,6 +92,11 @@ dependencies:
 deploy: _own
     cargo build --quiet --bin matchday && deploy/check
 
+# Rehearse a restore from backups under load, with private dependencies. Takes about five minutes.
+recovery: _own
+    dev/install-test-tools pgbackrest
+    cargo build --quiet --bin matchday && deploy/rehearse-restore
+
 # Run all tests that are too slow for every change, and generate docs/reliability.md from their results. Takes several hours.
 nightly: _own
     rm -f .dev/proof.jsonl
@@ -99,6 +104,7 @@ nightly: _own
     MATCHDAY_PROOF="$PWD/.dev/proof.jsonl" just upgrade
     MATCHDAY_PROOF="$PWD/.dev/proof.jsonl" just soak
     MATCHDAY_PROOF="$PWD/.dev/proof.jsonl" just hostile
+    MATCHDAY_PROOF="$PWD/.dev/proof.jsonl" just recovery
     just rules
     just reliability
 
