@@ -92,10 +92,10 @@ dependencies:
 deploy: _own
     cargo build --quiet --bin matchday && deploy/check
 
-# Rehearse a restore from backups under load, with private dependencies. Takes about five minutes.
+# Rehearse a restore from backups and the failover to a second site, under load and with private dependencies.
 recovery: _own
     dev/install-test-tools pgbackrest
-    cargo build --quiet --bin matchday && deploy/rehearse-restore
+    cargo build --quiet --bin matchday && deploy/rehearse-restore && deploy/rehearse-failover
 
 # Run all tests that are too slow for every change, and generate docs/reliability.md from their results. Takes several hours.
 nightly: _own

@@ -7,6 +7,7 @@ which it was sent and acknowledged, and compared with the databases afterwards.
 Needs the programs that dev/up and `dev/install-test-tools pgbackrest` install, and a built binary.
 """
 
+import asyncio
 import base64
 import contextlib
 import csv
@@ -189,6 +190,8 @@ class Secrets:
                  "owner service synapse replication cipher")
         for name in names.split():
             setattr(self, name, secrets.token_hex(32))
+        # NATS reads a variable that starts with a digit as a number.
+        self.nats, self.copy = (f"p{secrets.token_hex(16)}" for _ in range(2))
         self.signing_key = "ed25519 a_dev " + base64.b64encode(secrets.token_bytes(32)).decode().rstrip("=") + "\n"
 
 
@@ -199,11 +202,11 @@ class Site:
         self.name, self.folder, self.shared = name, pathlib.Path(folder), shared
         self.processes = Processes()
         (self.pg_port, self.redis_port, self.nats_port, self.nats_http_port, self.synapse_port, self.app_port,
-         self.public_port) = free_ports(7)
+         self.public_port, self.leaf_port) = free_ports(8)
         self.data = self.folder / "postgres"
         self.socket = self.folder / "socket"
         self.repository = None
-        self.more_nats = ""
+        self.nats_user = ""
         self.folder.mkdir()
         for part in ("log", "synapse", "synapse/media"):
             (self.folder / part).mkdir()
@@ -248,10 +251,8 @@ class Site:
         })
 
     def configure(self, *further):
-        """Writes the settings of this server, on top of the shipped ones for archiving."""
-        shipped = (ROOT / "deploy" / "pgbackrest" / "postgresql.conf").read_text()
-        if not self.repository:
-            shipped = re.sub(r"(?m)^archive_.*", "", shipped)
+        """Writes the settings of this server, on top of the shipped ones for archiving or for a second site."""
+        shipped = (ROOT / "deploy" / ("pgbackrest" if self.repository else "second-site") / "postgresql.conf").read_text()
         lines = [
             f"port = {self.pg_port}", "listen_addresses = '127.0.0.1'", f"unix_socket_directories = '{self.socket}'",
             "max_connections = 150", "shared_buffers = 256MB", "timezone = 'UTC'", "log_timezone = 'UTC'",
@@ -262,15 +263,15 @@ class Site:
         ]
         self.own_file(self.data / "rehearsal.conf", shipped + "\n".join(lines) + "\n")
 
-    def start_postgres(self, seconds=120):
+    def start_postgres(self, seconds=120, standby=False):
         self.processes.start("postgres", [*AS_PG, PG_BIN / "postgres", "-D", self.data], self.log("postgres"), self.pg_env())
 
-        def accepts_writes():
+        def is_running():
             if not self.processes.alive("postgres"):
                 raise Failed(f"PostgreSQL exited: {self.log('postgres').read_text()[-2000:]}")
-            return self.sql("postgres", "select not pg_is_in_recovery()") == [["t"]]
+            return self.sql("postgres", "select pg_is_in_recovery()") == [["t" if standby else "f"]]
 
-        wait_until("PostgreSQL accepts writes", seconds, accepts_writes, 0.05)
+        wait_until("PostgreSQL accepts connections", seconds, is_running, 0.05)
 
     def kill(self):
         """Everything ends at once, as in a power failure."""
@@ -339,14 +340,34 @@ class Site:
         (folder / "redis.conf").write_text(self.render("redis.conf"))
         self.processes.start("redis", ["redis-server", folder / "redis.conf"], self.log("redis"))
 
-    def start_nats(self, wipe=True):
-        folder = self.folder / "nats"
+    def start_nats(self, wipe=True, role=None, active=None):
+        """Starts NATS alone, or with the settings of deploy/second-site as the `active` or the `standby` site."""
+        folder, env = self.folder / "nats", None
         if wipe:
             shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(exist_ok=True)
-        (folder / "nats.conf").write_text(self.render("nats.conf") + self.more_nats)
-        self.processes.start("nats", [VENV / "nats-server", "-c", folder / "nats.conf"], self.log("nats"))
-        wait_until("NATS", 30, lambda: Api(self.nats_http_port).get("/healthz"), 0.05)
+        (folder / "nats.conf").write_text(self.render("nats.conf"))
+        if role:
+            addresses = {"0.0.0.0:4222": f"127.0.0.1:{self.nats_port}", "127.0.0.1:8222": f"127.0.0.1:{self.nats_http_port}",
+                         "0.0.0.0:7422": f"127.0.0.1:{self.leaf_port}", "/data": str(folder / "data")}
+            for name in ("common", "active", "standby"):
+                text = (ROOT / "deploy" / "second-site" / f"nats-{name}.conf").read_text()
+                for shipped, here in addresses.items():
+                    text = text.replace(f'"{shipped}"', f'"{here}"')
+                (folder / f"nats-{name}.conf").write_text(text)
+            env = {"SITE": self.name, "NATS_PASSWORD": self.shared.nats, "COPY_PASSWORD": self.shared.copy,
+                   "ACTIVE_SITE": f'"nats://copy:{self.shared.copy}@127.0.0.1:{active}"'}
+        name = f"nats-{role}.conf" if role else "nats.conf"
+        self.nats_user = f"matchday:{self.shared.nats}@" if role else ""
+        self.processes.start("nats", [VENV / "nats-server", "-c", folder / name], self.log("nats"), env)
+        wait_until("NATS", 30, lambda: Api(self.nats_http_port).get("/healthz"), 0.02)
+
+    def work_copy(self, command, *arguments):
+        url = f"nats://copy:{self.shared.copy}@127.0.0.1:{self.nats_port}"
+        return run([sys.executable, ROOT / "deploy" / "second-site" / "work-copy", command, url, *arguments]).stdout.strip()
+
+    def nats_url(self):
+        return f"nats://{self.nats_user}127.0.0.1:{self.nats_port}"
 
     def start_synapse(self):
         folder = self.folder / "synapse"
@@ -375,7 +396,7 @@ class Site:
             "MATCHDAY_ENV": "local",
             "MATCHDAY_DATABASE__URL": f"postgres://matchday_service:{shared.service}{base}",
             "MATCHDAY_REDIS__URL": f"redis://127.0.0.1:{self.redis_port}",
-            "MATCHDAY_NATS__URL": f"nats://127.0.0.1:{self.nats_port}",
+            "MATCHDAY_NATS__URL": self.nats_url(),
             "MATCHDAY_MATRIX__HOMESERVER_URL": f"http://127.0.0.1:{self.synapse_port}",
             "MATCHDAY_MATRIX__SERVER_NAME": SERVER_NAME,
             "MATCHDAY_MATRIX__AS_TOKEN": shared.as_token,
@@ -402,20 +423,21 @@ class Site:
     def start_service(self):
         self.processes.start("service", [MATCHDAY, "serve"], self.log("service"), self.settings())
 
-    def wait_for_service(self, *parts):
-        """Waits until the service is ready, and reaches these dependencies or all."""
+    def wait_for_service(self):
         def is_ready():
             if not self.processes.alive("service"):
                 raise Failed(f"the service exited: {self.log('service').read_text()[-2000:]}")
-            found = Api(self.app_port).get("/readyz")["parts"]
-            return all(found[part] == "up" for part in parts or found)
+            return set(Api(self.app_port).get("/readyz")["parts"].values()) == {"up"}
 
         wait_until("the service is ready", 120, is_ready, 0.05)
 
-    def is_ready(self):
-        with contextlib.suppress(OSError, http.client.HTTPException, Failed):
-            return set(Api(self.app_port).get("/readyz")["parts"].values()) == {"up"}
-        return False
+    def start_others(self):
+        """Starts everything but PostgreSQL and NATS, and waits until the service reaches all dependencies."""
+        self.start_redis()
+        self.start_synapse()
+        self.start_service()
+        self.wait_for_synapse()
+        self.wait_for_service()
 
 
 # --- HTTP --------------------------------------------------------------------------------------------------------
@@ -485,6 +507,8 @@ class Load:
     writes: dict = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
     faults: list = field(default_factory=list)
     repeated: int = 0
+    # Number of the first write of each user.
+    first: int = 0
     stopping: threading.Event = field(default_factory=threading.Event)
 
     KINDS = ("predictions", "answers", "deductions", "results", "messages", "rooms")
@@ -590,7 +614,7 @@ class Load:
     def fan_writes(self, fan):
         api = Api(self.site.public_port, fan.token)
         matches = [self.events[f"open{number}"] for number in range(10)]
-        for number in itertools.count():
+        for number in itertools.count(self.first):
             steps = [lambda: self.predict(api, fan, matches[number % 10], number), lambda: self.deduct(api, fan, number),
                      lambda: self.answer(api, fan, number)]
             if number % 20 == fan.number % 20:
@@ -603,8 +627,8 @@ class Load:
     def results_arrive(self):
         """A result or a correction every half second, so that workers always have something to settle and to pay."""
         api = Api(self.site.public_port, self.key)
-        for number in itertools.count():
-            # The same result as before would change nothing.
+        for number in itertools.count(self.first):
+            # Another result than before, since the same one would change nothing.
             if not self.set_result(api, self.events[f"played{number % 12}"], number // 12 * 7 + number % 12):
                 return
             if self.stopping.wait(0.5):
@@ -613,7 +637,7 @@ class Load:
     def rooms_open(self):
         fan = self.fans[0]
         api = Api(self.site.public_port, fan.token)
-        for number in itertools.count():
+        for number in itertools.count(self.first):
             if not self.create_room(api, fan, number) or self.stopping.wait(4):
                 return
 
@@ -628,6 +652,20 @@ class Load:
         if self.faults:
             raise Failed(f"a write was refused: {self.faults[0]}")
         return True
+
+    def continue_at(self, site, first):
+        """Lets the same users continue at another site, from what is stored there."""
+        self.site, self.first = site, first
+        self.writes.clear()
+        self.stopping.clear()
+        for kind, sequences in self.stored(site).items():
+            for sequence, values in sequences.items():
+                self.writes[kind][sequence] = [Write(value, 0, 0) for value in values]
+
+    def durations(self, *kinds):
+        """Durations of acknowledged writes in milliseconds, sorted."""
+        found = [one.received - one.sent for kind in kinds for writes in self.writes[kind].values() for one in writes if one.received]
+        return sorted(duration * 1000 for duration in found)
 
     def all_writes(self):
         return [one for sequences in list(self.writes.values()) for writes in list(sequences.values()) for one in list(writes)]
@@ -737,14 +775,14 @@ class Outcome:
 
 
 class Checks:
-    """Checks of a site that was recovered. `faults` returns the violations that one of them finds."""
+    """Checks of a site that was recovered. Each returns the violations that it finds."""
 
     def __init__(self, site, load):
         self.site, self.load = site, load
 
-    def command(self, name):
-        done = self.site.matchday(*CHECKS[name], check=False)
-        return [] if done.returncode == 0 else [f"matchday {' '.join(CHECKS[name])}: {(done.stdout + done.stderr).strip()[-300:]}"]
+    def command(self, words):
+        done = self.site.matchday(*words, check=False)
+        return [] if done.returncode == 0 else [f"matchday {' '.join(words)}: {(done.stdout + done.stderr).strip()[-300:]}"]
 
     def rooms(self):
         """Every open room of the service exists on the homeserver, under its alias."""
@@ -833,11 +871,19 @@ class Checks:
         count = int(self.site.value("matchday", paid))
         return [] if count == len(self.load.fans) else [f"{count} payouts to {len(self.load.fans)} fans"]
 
-    def facts(self):
-        """Number of the last message in the stream of facts."""
-        streams = Api(self.site.nats_http_port).get("/jsz?streams=true")
+    def stream(self, name, state):
+        """A number of a stream of the service, such as `messages`."""
+        streams = Api(self.site.nats_http_port).get("/jsz?accounts=true&streams=true")
         details = [one for account in streams.get("account_details", []) for one in account.get("stream_detail", [])]
-        return next((one["state"]["last_seq"] for one in details if one["name"].endswith("_fact")), 0)
+        return next((one["state"][state] for one in details if one["name"] == f"matchday_{name}"), 0)
+
+    def facts(self):
+        return self.stream("fact", "last_seq")
+
+    def dead_letters(self):
+        """No work was given up."""
+        count = self.stream("dead", "messages")
+        return [f"{count} dead letters"] if count else []
 
     def double_payments(self):
         """The ledger paid each user for each match as often as the payouts say, and what the latest result is worth."""
@@ -850,17 +896,34 @@ class Checks:
             where (due, had) is distinct from (coalesce(paid, 0), coalesce(paid, 0))""")
         return [f"user {user}, match {event}: due {due}, paid {paid}" for user, event, due, paid in rows]
 
+    def run(self, clock, match):
+        """Runs all checks, settles a match, and checks again; returns the violations."""
+        faults = []
+        with clock.step("all results settled"):
+            self.scores_settled()
+        for words in CHECKS.values():
+            with clock.step(f"matchday {' '.join(words)}"):
+                faults += self.command(words)
+        with clock.step("other checks"):
+            faults += [*self.rooms(), *self.memberships(), *self.leaderboards(), *self.double_payments(), *self.dead_letters()]
+        say(f"{self.room_count} rooms with {self.member_count} members compared with the homeserver")
+        with clock.step("another match settled"):
+            faults += self.settle(match)
+        for words in CHECKS.values():
+            faults += self.command(words)
+        return [*faults, *self.double_payments(), *self.dead_letters()]
+
     def self_test(self, compare):
         """Breaks one thing at a time, and checks that it is noticed; then repairs it."""
         fan = self.load.fans[0].user
         cases = {
             "a wallet with one coin too many": (
                 "matchday", f"update wallets set balance = balance + 1 where user_id = {fan}",
-                f"update wallets set balance = balance - 1 where user_id = {fan}", lambda: self.command("coins")),
+                f"update wallets set balance = balance - 1 where user_id = {fan}", lambda: self.command(CHECKS["coins"])),
             "a score with one point too many": (
                 "matchday", f"update user_scores set points = points + 1 where user_id = {fan} and scope = 'all'",
                 f"update user_scores set points = points - 1 where user_id = {fan} and scope = 'all'",
-                lambda: self.command("scores")),
+                lambda: self.command(CHECKS["scores"])),
             "a prediction that is lost": (
                 "matchday", "create table kept as select * from predictions where user_id = {0} and event_id = {1};"
                 "delete from predictions where user_id = {0} and event_id = {1}".format(fan, self.load.events["played0"]),
@@ -922,12 +985,54 @@ def table(head, rows):
             say("  ".join("-" * width for width in widths))
 
 
+def expect_none(faults):
+    for fault in faults:
+        say(f"VIOLATION: {fault}")
+    if faults:
+        raise Failed(f"{len(faults)} violations")
+
+
 def held(what, text):
     """Prints the result, and appends it to the file from which docs/reliability.md is generated."""
     say(f"held: {what}: {text}")
     if proof := os.environ.get("MATCHDAY_PROOF"):
         with open(proof, "a", encoding="utf-8") as file:
             file.write(json.dumps({"section": "recovery", "what": what, "held": text}) + "\n")
+
+
+def percentile(sorted_values, share):
+    return sorted_values[min(len(sorted_values) - 1, int(len(sorted_values) * share))]
+
+
+async def link(port, target, delay):
+    """Forwards connections to another port, and delays all bytes: a line between two sites."""
+    async def forward(reader, writer):
+        loop, waiting = asyncio.get_running_loop(), asyncio.Queue()
+
+        async def send():
+            while True:
+                due, data = await waiting.get()
+                await asyncio.sleep(max(0, due - loop.time()))
+                writer.write(data)
+                await writer.drain()
+                if not data:
+                    return writer.close()
+
+        sending = asyncio.create_task(send())
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65536):
+                waiting.put_nowait((loop.time() + delay, data))
+        waiting.put_nowait((loop.time() + delay, b""))
+        with contextlib.suppress(OSError):
+            await sending
+
+    async def accept(reader, writer):
+        with contextlib.suppress(OSError):
+            other_reader, other_writer = await asyncio.open_connection("127.0.0.1", target)
+            await asyncio.gather(forward(reader, other_writer), forward(other_reader, writer))
+
+    async with await asyncio.start_server(accept, "127.0.0.1", port) as server:
+        await server.serve_forever()
 
 
 def rehearse(main, keep):
@@ -950,3 +1055,8 @@ def rehearse(main, keep):
         else:
             shutil.rmtree(work, ignore_errors=True)
     sys.exit(failed)
+
+
+if __name__ == "__main__":
+    # rehearsal.py PORT TARGET MILLISECONDS: a line between two sites, as a process that dies with a site.
+    asyncio.run(link(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]) / 1000))
