@@ -18,6 +18,7 @@ use platform::{
     outbox,
     random::{self, Random, SystemRandom},
     rate_limit::RateLimiter,
+    reads::Reads,
     redis_client,
     shards::Shards,
     shutdown::Shutdown,
@@ -72,6 +73,7 @@ use crate::{
     identity::{
         account_deletion::service::AccountDeletion,
         accounts::{restrictions::RestrictedPhones, service::Accounts},
+        callers::HasReads,
         codes::service::Codes,
         idempotency::service::Idempotency,
         login::service::Login,
@@ -171,6 +173,7 @@ impl App {
         let streams = Streams::connect(&config.nats).await.context("nats.url")?;
         let core = Core {
             env: config.env,
+            reads: Reads::connect(db.clone(), &config.database, &config.redis)?,
             limits: RateLimiter::new(redis.clone(), &config.redis.prefix, clock.clone()),
             outbox_written: Arc::new(Notify::new()),
             statement_timeout: config.database.statement_timeout,
@@ -207,6 +210,7 @@ impl App {
         let chat = Chat::new(&core, matrix, server.as_ref(), sessions.clone(), accounts.clone(), budget);
         let login = Login {
             db: core.db.clone(),
+            reads: core.reads.clone(),
             codes: codes.clone(),
             accounts: accounts.clone(),
             sessions: sessions.clone(),
@@ -292,6 +296,7 @@ impl App {
         );
         let checks = Checks::new(Dependencies {
             db: DatabaseProbe::new(core.db.clone()),
+            reads: core.reads.clone(),
             redis: redis.clone(),
             redis_address: config.redis.url.address(6379),
             streams: streams.clone(),
@@ -407,6 +412,7 @@ impl App {
             clock: self.core.clock.clone(),
             coins: self.coins.clone(),
             idempotency: self.idempotency.clone(),
+            reads: self.core.reads.clone(),
             facts: self.facts.clone(),
             fixtures: self.fixtures.clone(),
             leagues: self.leagues.clone(),
@@ -455,6 +461,12 @@ impl WebState for App {
 
     fn trusted_proxies(&self) -> &[IpNet] {
         &self.config.http.trusted_proxies
+    }
+}
+
+impl HasReads for App {
+    fn reads(&self) -> &Reads {
+        &self.core.reads
     }
 }
 

@@ -9,13 +9,14 @@ use axum::{
     Router,
     body::Body,
     extract::{FromRequestParts as _, State},
+    middleware::{self, Next},
     response::Response,
     routing::get,
 };
 use bytes::Bytes;
 use futures_util::future::Either;
-use http::{HeaderName, HeaderValue, Method, Request, header};
-use platform::{random, telemetry};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header};
+use platform::{random, reads::Caller, telemetry};
 use tower::{Layer as _, Service as _};
 use tower_http::{
     compression::{CompressionLayer, CompressionLevel},
@@ -48,7 +49,7 @@ use crate::{
     demo,
     game::{coins, leagues, predictions, profile, questions, scores},
     identity::{
-        account_deletion, codes,
+        account_deletion, callers, codes,
         idempotency::{self, IdempotencyLayer},
         login, phone_moves,
         sessions::{self, CurrentUser},
@@ -171,7 +172,8 @@ pub fn public(app: &App) -> Public {
     let router = if has_server_api { router.merge(server_api::router(app.server_state())) } else { router };
     let router = router.fallback(not_found).method_not_allowed_fallback(wrong_method);
     let paths = paths.into_iter().chain(server_api::paths().filter(|_| has_server_api)).collect();
-    let edge = edge(app, router.with_state(app.clone()), paths, matches::shortcuts(app));
+    let router = with_noted_writes(app, router.with_state(app.clone()), callers::writers_of);
+    let edge = edge(app, router, paths, matches::shortcuts(app));
     let origins = &app.config.http.cors_origins;
     // CORS wraps the edge, so a browser can also read a refusal and its `Retry-After`.
     let cors = (!origins.is_empty()).then(|| cors(origins).layer(edge.clone()));
@@ -189,6 +191,29 @@ fn edge(app: &App, router: Router, paths: Vec<String>, shortcuts: HashMap<&str, 
         traced: config.traces.endpoint.is_some(),
     };
     Edge::new(router, settings, seed, paths, &["/healthz", "/readyz"], shortcuts)
+}
+
+/// Notes the callers of requests that may have written, before they get their response, so that they find their writes
+/// in lists. Without a replica this is no layer at all.
+fn with_noted_writes(app: &App, router: Router, writers: fn(&HeaderMap, &Uri) -> Vec<Caller>) -> Router {
+    if !app.core.reads.has_replica() {
+        return router;
+    }
+    let reads = app.core.reads.clone();
+    router.layer(middleware::from_fn(move |request: axum::extract::Request, next: Next| {
+        let reads = reads.clone();
+        async move {
+            let writers =
+                if request.method().is_safe() { Vec::new() } else { writers(request.headers(), request.uri()) };
+            let response = next.run(request).await;
+            // Also after an error: the request may have written something before it failed. Only a caller who was not
+            // authenticated has written nothing.
+            if response.status() != StatusCode::UNAUTHORIZED {
+                reads.note_write(&writers).await;
+            }
+            response
+        }
+    }))
 }
 
 /// The API that apps reach, with CORS if origins are configured.
@@ -214,7 +239,8 @@ impl server::Answers for Public {
 pub fn server(app: &App) -> Option<Edge> {
     app.config.http.server_listen?;
     let router = server_api::router::<()>(app.server_state()).fallback(unknown_route);
-    Some(edge(app, router.method_not_allowed_fallback(wrong_method), server_api::paths().collect(), HashMap::new()))
+    let router = with_noted_writes(app, router.method_not_allowed_fallback(wrong_method), callers::writers_of);
+    Some(edge(app, router, server_api::paths().collect(), HashMap::new()))
 }
 
 /// Builds the private API for Prometheus and the homeserver.
@@ -232,7 +258,10 @@ pub fn private(app: &App) -> Edge {
 /// Builds the console for operators, unless the settings turn it off.
 pub fn console(app: &App) -> Option<Edge> {
     let paths = console::paths().into_iter().map(str::to_owned).collect();
-    app.config.has_console().then(|| edge(app, console::routes(app.console_state()), paths, HashMap::new()))
+    app.config.has_console().then(|| {
+        let routes = with_noted_writes(app, console::routes(app.console_state()), |_, _| vec![console::CALLER]);
+        edge(app, routes, paths, HashMap::new())
+    })
 }
 
 fn cors(origins: &[String]) -> CorsLayer {

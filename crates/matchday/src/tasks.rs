@@ -34,7 +34,7 @@ use crate::{
     identity::{account_deletion, accounts::restrictions, sessions},
 };
 
-/// Starts cache invalidation, the filters' patterns, dependency checks and metrics upkeep.
+/// Starts cache invalidation, the filters' patterns, checks of dependencies and of the replica, and metrics upkeep.
 pub fn listen(app: &App) {
     let closing = app.shutdown.closing().clone();
     app.shutdown.spawn(invalidate_caches(app.clone(), closing.clone()));
@@ -43,6 +43,13 @@ pub fn listen(app: &App) {
     app.shutdown.spawn(remove_messages(app.clone(), closing.clone()));
     let checks = app.checks.clone();
     app.shutdown.spawn(every(Duration::from_secs(1), closing.clone(), async move || checks.refresh().await));
+    let (reads, until) = (app.core.reads.clone(), closing.clone());
+    app.shutdown.spawn(async move {
+        tokio::select! {
+            () = until.cancelled() => {}
+            () = reads.watch() => {}
+        }
+    });
     let seen = app.clone();
     app.shutdown.spawn(every(Duration::from_secs(5), closing, async move || {
         backlog::process(&seen.core.db);

@@ -5,13 +5,15 @@ use std::{sync::Arc, time::Duration};
 use sqlx::PgPool;
 use tokio::sync::Notify;
 
-use crate::{Environment, clock::Clock, random::Random, rate_limit::RateLimiter, shards::Shards};
+use crate::{Environment, clock::Clock, random::Random, rate_limit::RateLimiter, reads::Reads, shards::Shards};
 
 /// The database pool, clock and other handles that most services need. Cheap to clone.
 #[derive(Clone)]
 pub struct Core {
     pub env: Environment,
     pub db: PgPool,
+    /// Databases for lists, which may be a little old.
+    pub reads: Reads,
     /// Shards of the database, if it is distributed.
     pub shards: Shards,
     pub clock: Arc<dyn Clock>,

@@ -14,7 +14,7 @@ use sqlx::{
 use time::OffsetDateTime;
 
 use super::settings::{Conditions, SecretUrl};
-use crate::{citus, section};
+use crate::{citus, reads, section};
 
 section! {
     /// PostgreSQL, the source of truth.
@@ -23,8 +23,15 @@ section! {
         url: SecretUrl,
         /// Connection URL with the role that owns the tables, used by migrations only. Empty: `database.url`.
         owner_url: Option<SecretUrl> = "",
+        /// Connection URL of a streaming replica, which serves lists, leaderboards, exports and the console. It must lead to
+        /// one server. Empty: the primary serves them.
+        read_url: Option<SecretUrl> = "",
+        /// Maximum age of what the replica shows. A replica that is further behind is not used. A caller who wrote reads the
+        /// primary for this time, and for at least two seconds.
+        read_max_lag: Duration = "2s",
         /// Maximum number of connections of this process, in addition to one for each batch writer of predictions and
-        /// coins, two for token checks, and one for readiness.
+        /// coins, two for token checks, one for readiness, and one for checks of a replica. Also the maximum number of
+        /// connections to a replica, in addition to one for checks.
         max_connections: u32 = "16",
         /// Time that a request waits for a free connection before it responds 503.
         acquire_timeout: Duration = "3s",
@@ -44,6 +51,13 @@ impl Settings {
             (
                 self.max_connections >= 8,
                 "database.max_connections is below 8: workers alone may need 8 connections".to_owned(),
+            ),
+            (
+                self.read_max_lag >= reads::LEAST_MAX_LAG,
+                format!(
+                    "database.read_max_lag is below {:?}: a replica without delay may be out",
+                    reads::LEAST_MAX_LAG
+                ),
             ),
             (
                 self.migration_lock_timeout.as_millis() > 0,
@@ -70,8 +84,23 @@ const DURABLE: &str =
 
 /// Creates a pool that connects on first use, so a process can start and report its state without the database.
 pub fn pool(config: &Settings) -> Result<PgPool, sqlx::Error> {
-    let statement_timeout = config.statement_timeout.as_millis();
-    let options = bounded(config).after_connect(move |connection, _| {
+    Ok(with_session_settings(bounded(config), config.statement_timeout).connect_lazy_with(connection(&config.url)?))
+}
+
+/// Creates a pool for the replica, if there is one. A read that fails on the replica is repeated on the primary, so it
+/// waits a short time for a connection, and its statements get half of the time.
+pub(crate) fn replica_pool(config: &Settings) -> Result<Option<PgPool>, sqlx::Error> {
+    let Some(url) = &config.read_url else { return Ok(None) };
+    let bounded = bounded(config).acquire_timeout(REPLICA_ACQUIRE_TIMEOUT.min(config.acquire_timeout));
+    let options = with_session_settings(bounded, config.statement_timeout / 2);
+    Ok(Some(options.connect_lazy_with(connection(url)?)))
+}
+
+const REPLICA_ACQUIRE_TIMEOUT: Duration = Duration::from_millis(500);
+
+fn with_session_settings(options: PgPoolOptions, statement_timeout: Duration) -> PgPoolOptions {
+    let statement_timeout = statement_timeout.as_millis();
+    options.after_connect(move |connection, _| {
         Box::pin(async move {
             // A process that is paused inside a transaction must not block others. JIT is off because compiling takes
             // longer than running most of our statements. Citus sends notices about statements of its own.
@@ -82,8 +111,7 @@ pub fn pool(config: &Settings) -> Result<PgPool, sqlx::Error> {
             );
             connection.execute(AssertSqlSafe(set)).await.map(|_| ())
         })
-    });
-    Ok(options.connect_lazy_with(connection(&config.url)?))
+    })
 }
 
 /// Creates a small pool to the same database for batch writers. They run the same statements thousands of times a

@@ -16,6 +16,7 @@ pub mod outbox;
 pub mod page_cache;
 pub mod random;
 pub mod rate_limit;
+pub mod reads;
 pub mod redis_client;
 pub mod settings;
 pub mod shards;

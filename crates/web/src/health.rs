@@ -12,7 +12,7 @@ use axum::{
     response::IntoResponse,
 };
 use http::StatusCode;
-use platform::{shutdown::Shutdown, stream::Streams};
+use platform::{reads::Reads, shutdown::Shutdown, stream::Streams};
 use redis::aio::ConnectionManager;
 use serde::Serialize;
 use sqlx::{Connection as _, PgConnection, PgPool};
@@ -36,7 +36,7 @@ struct Readiness {
     #[schema(example = "ready")]
     status: &'static str,
     /// `up` or `down`, by dependency. Without PostgreSQL the process is not ready; without another dependency it serves
-    /// the requests that do not need it.
+    /// the requests that do not need it. A `replica`, if there is one, is `down` while the primary serves its reads.
     #[schema(
         value_type = BTreeMap<String, String>,
         example = json!({"postgres": "up", "redis": "up", "nats": "up", "homeserver": "up"})
@@ -158,6 +158,8 @@ impl Checked {
 /// Connections used to check the dependencies.
 pub struct Dependencies {
     pub db: DatabaseProbe,
+    /// Knows the state of the replica, if there is one.
+    pub reads: Reads,
     pub redis: ConnectionManager,
     /// Address of Redis without credentials.
     pub redis_address: String,
@@ -189,6 +191,9 @@ impl Dependencies {
         if let Some(url) = &self.homeserver {
             let (host, port) = (url.host_str().unwrap_or_default(), url.port_or_known_default().unwrap_or_default());
             checked.push(("homeserver", format!("{host}:{port}"), homeserver));
+        }
+        if let Some((address, usable)) = self.reads.replica() {
+            checked.push(("replica", address, usable));
         }
         let checked = checked.into_iter();
         checked.map(|(dependency, address, outcome)| Checked { dependency, address, failure: outcome.err() }).collect()

@@ -19,7 +19,9 @@ use super::{Owned, free_port, output, until};
 
 pub(crate) struct Postgres {
     process: Owned,
-    port: u16,
+    pub(crate) port: u16,
+    /// Directory of this server and of its replica.
+    data: PathBuf,
     pub(crate) version: String,
     pub(crate) shared_buffers: String,
 }
@@ -29,38 +31,50 @@ const BINARIES: &str = "/usr/lib/postgresql/15/bin";
 impl Postgres {
     /// Creates an empty cluster and starts it.
     pub(crate) async fn start(directory: &Path) -> anyhow::Result<Self> {
-        let binaries = std::env::var("MATCHDAY_DEV_PG_BIN").map_or_else(|_| PathBuf::from(BINARIES), PathBuf::from);
         // Outside the clone, which PostgreSQL's user may not be able to access.
         let data = std::env::var_os("MATCHDAY_BENCH_DATA").unwrap_or_else(|| "/var/tmp/matchday-bench".into());
         let data = PathBuf::from(data);
-        stop_leftover(&data).await?;
+        stop_leftover(&data.join("data"), &data).await?;
+        stop_leftover(&data.join("replica"), &data).await?;
         let _ = fs::remove_dir_all(&data);
         fs::create_dir_all(&data).with_context(|| format!("making {}", data.display()))?;
-        let root = output(Command::new("id").arg("-u"))?.trim() == "0";
-        if root {
+        if is_root()? {
             let number = |of: &str| -> anyhow::Result<u32> {
                 Ok(output(Command::new("id").args([of, "postgres"]))?.trim().parse()?)
             };
             chown(&data, Some(number("-u")?), Some(number("-g")?))?;
         }
-        let run = |program: &str| {
-            let program = binaries.join(program);
-            if !root {
-                return Command::new(program);
-            }
-            // PostgreSQL refuses to run as root.
-            let mut command = Command::new("setpriv");
-            command.args(["--reuid=postgres", "--regid=postgres", "--init-groups"]).arg(program);
-            command
-        };
         let cluster = data.join("data");
         output(
-            run("initdb")
+            program("initdb")?
                 .arg("-D")
                 .arg(&cluster)
                 .args(["-U", "matchday", "--auth=trust", "--locale=C.UTF-8", "--encoding=UTF8"])
                 .current_dir("/"),
         )?;
+        let postgres = Self::run(directory, data, &cluster).await?;
+        let mut connection = PgConnection::connect_with(&options(postgres.port, "postgres")).await?;
+        // As in `dev/up`, the role gets its login here: migrations create it without one.
+        connection.execute("create role matchday_app login").await?;
+        Ok(postgres)
+    }
+
+    /// Starts a streaming replica with all databases, which is deleted with the next run.
+    pub(crate) async fn replica(&self, directory: &Path) -> anyhow::Result<Self> {
+        let cluster = self.data.join("replica");
+        let _ = fs::remove_dir_all(&cluster);
+        output(
+            program("pg_basebackup")?
+                .args(["-h", "127.0.0.1", "-p", &self.port.to_string(), "-U", "matchday"])
+                .args(["-R", "-X", "stream", "-c", "fast", "--no-sync", "-D"])
+                .arg(&cluster)
+                .current_dir("/"),
+        )?;
+        Self::run(directory, self.data.clone(), &cluster).await
+    }
+
+    /// Starts the server of a cluster.
+    async fn run(directory: &Path, data: PathBuf, cluster: &Path) -> anyhow::Result<Self> {
         let (port, shared_buffers) = (free_port()?, format!("{}MB", memory_in_megabytes()? / 4));
         let settings = [
             "listen_addresses=127.0.0.1".to_owned(),
@@ -75,22 +89,21 @@ impl Postgres {
             "synchronous_commit=on".to_owned(),
             "timezone=UTC".to_owned(),
         ];
-        let log = fs::File::create(directory.join("postgres.log"))?;
-        let mut command = run("postgres");
-        command.arg("-D").arg(&cluster).args(settings.iter().flat_map(|setting| ["-c", setting])).current_dir("/");
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let name = cluster.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let log = directory.join(format!("postgres-{name}.log"));
+        let mut command = program("postgres")?;
+        command.arg("-D").arg(cluster).args(settings.iter().flat_map(|setting| ["-c", setting])).current_dir("/");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(fs::File::create(&log)?);
         let mut process = Owned::start(&mut command, "-INT")?;
         let admin = options(port, "postgres");
         until("PostgreSQL accepts connections", Duration::from_mins(1), async || {
             !process.runs() || PgConnection::connect_with(&admin).await.is_ok()
         })
         .await?;
-        ensure!(process.runs(), "PostgreSQL did not start: see {}", directory.join("postgres.log").display());
+        ensure!(process.runs(), "PostgreSQL did not start: see {}", log.display());
         let mut connection = PgConnection::connect_with(&admin).await?;
-        // As in `dev/up`, the role gets its login here: migrations create it without one.
-        connection.execute("create role matchday_app login").await?;
         let version: String = sqlx::query_scalar("show server_version").fetch_one(&mut connection).await?;
-        Ok(Self { process, port, version, shared_buffers })
+        Ok(Self { process, port, data, version, shared_buffers })
     }
 
     /// Process id of the postmaster.
@@ -141,9 +154,25 @@ fn options(port: u16, database: &str) -> PgConnectOptions {
     PgConnectOptions::new_without_pgpass().host("127.0.0.1").port(port).username("matchday").database(database)
 }
 
+fn is_root() -> anyhow::Result<bool> {
+    Ok(output(Command::new("id").arg("-u"))?.trim() == "0")
+}
+
+/// A program of PostgreSQL, which refuses to run as root.
+fn program(name: &str) -> anyhow::Result<Command> {
+    let binaries = std::env::var("MATCHDAY_DEV_PG_BIN").map_or_else(|_| PathBuf::from(BINARIES), PathBuf::from);
+    let path = binaries.join(name);
+    if !is_root()? {
+        return Ok(Command::new(path));
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=postgres", "--regid=postgres", "--init-groups"]).arg(path);
+    Ok(command)
+}
+
 /// Stops the server of an earlier run that was killed.
-async fn stop_leftover(data: &Path) -> anyhow::Result<()> {
-    let Ok(file) = fs::read_to_string(data.join("data/postmaster.pid")) else { return Ok(()) };
+async fn stop_leftover(cluster: &Path, data: &Path) -> anyhow::Result<()> {
+    let Ok(file) = fs::read_to_string(cluster.join("postmaster.pid")) else { return Ok(()) };
     let process = file.lines().next().unwrap_or_default().to_owned();
     // Check the command, because process ids are reused.
     let command = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();

@@ -15,6 +15,7 @@ mod login;
 mod points;
 mod predictions;
 mod rank;
+mod read_replica;
 mod room_stats;
 mod rule_sets;
 mod scores;
@@ -56,7 +57,7 @@ pub(crate) struct Scenario {
 }
 
 /// All scenarios, in the order of the report.
-pub(crate) const ALL: [Scenario; 23] = [
+pub(crate) const ALL: [Scenario; 24] = [
     Scenario { name: "events-list", run: |stage| Box::pin(events_list::run(stage)) },
     Scenario { name: "predict-burst", run: |stage| Box::pin(predictions::burst(stage)) },
     Scenario { name: "predict-lone", run: |stage| Box::pin(predictions::lone(stage)) },
@@ -73,6 +74,7 @@ pub(crate) const ALL: [Scenario; 23] = [
     Scenario { name: "session-lookups", run: |stage| Box::pin(session_lookups::run(stage)) },
     Scenario { name: "idle", run: |stage| Box::pin(idle::run(stage)) },
     Scenario { name: "idle-processes", run: |stage| Box::pin(idle_processes::run(stage)) },
+    Scenario { name: "read-replica", run: |stage| Box::pin(read_replica::run(stage)) },
     Scenario { name: "stream", run: |stage| Box::pin(stream::run(stage)) },
     Scenario { name: "scores", run: |stage| Box::pin(scores::run(stage)) },
     Scenario { name: "rule-sets", run: |stage| Box::pin(rule_sets::run(stage)) },

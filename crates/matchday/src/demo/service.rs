@@ -114,7 +114,10 @@ pub async fn fill(demo: &Demo, report: impl Fn(&str)) -> anyhow::Result<Filled> 
     report("teams and matches");
     demo.fixtures.import(&rules::all_scheduled(&document, now), Mode::Write, |_| {}).await?;
     let teams: Vec<TeamId> = {
-        let (teams, _) = demo.teams.list(&TeamFilter { sport_id: None, search: None }, Paging::first(100)).await?;
+        let (teams, _) = demo
+            .teams
+            .list(&demo.core.reads.primary_reader(), &TeamFilter { sport_id: None, search: None }, Paging::first(100))
+            .await?;
         teams.into_iter().map(|team| team.id).collect()
     };
     report("fans");

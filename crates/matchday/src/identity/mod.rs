@@ -2,6 +2,7 @@
 
 pub mod account_deletion;
 pub mod accounts;
+pub mod callers;
 pub mod codes;
 pub mod idempotency;
 pub mod login;

@@ -16,6 +16,7 @@ use crate::{
     },
     identity::{
         accounts::service::Accounts,
+        callers::CallerReader,
         idempotency::{KeyOutcome, KeyedRequest},
         server_keys::{
             Authorized,
@@ -52,12 +53,13 @@ pub(super) async fn get_coins(
     _: Authorized<CoinsRead>,
     State(accounts): State<Accounts>,
     State(coins): State<Coins>,
+    CallerReader(reader): CallerReader,
     Path(user): Path<String>,
     paging: Result<Query<CursorPaging>, ApiError>,
 ) -> Result<Json<CoinsResponse>, ApiError> {
     let user_id = named(&accounts, &user).await?.id;
     let Query(paging) = paging?;
-    let overview = coins.overview(user_id, paging).await?;
+    let overview = coins.overview(&reader, user_id, paging).await?;
     let history = overview.history.into_iter().map(TransactionItem::from).collect();
     Ok(Json(CoinsResponse {
         data: CoinsItem { user_id, balance: overview.balance, history },

@@ -20,6 +20,7 @@ use crate::{
     },
     delivery::announcements::service::Announcements,
     identity::{
+        callers::CallerReader,
         idempotency::RequestKey,
         server_keys::{
             Authorized,
@@ -91,11 +92,12 @@ from_parameters!(RoomParameters { event_id });
 pub(super) async fn list_rooms(
     _: Authorized<RoomsRead>,
     State(rooms): State<Rooms>,
+    CallerReader(reader): CallerReader,
     Query(query): Query<(RoomParameters, LongPaging)>,
 ) -> Result<Json<RoomList>, ApiError> {
     let (RoomParameters { event_id }, paging) = query;
     let paging = Paging::from(paging);
-    let (listed, total) = rooms.list_all(event_id, paging).await?;
+    let (listed, total) = rooms.list_all(&reader, event_id, paging).await?;
     Ok(Json(RoomList { data: listed.into_iter().map(RoomItem::from).collect(), meta: paging.meta(total) }))
 }
 

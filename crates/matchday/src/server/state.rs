@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::FromRef;
 use ipnet::IpNet;
-use platform::{clock::Clock, shutdown::Shutdown};
+use platform::{clock::Clock, reads::Reads, shutdown::Shutdown};
 use web::WebState;
 
 use crate::{
@@ -14,6 +14,7 @@ use crate::{
     game::{coins::service::Coins, leagues::service::Leagues},
     identity::{
         accounts::service::Accounts,
+        callers::HasReads,
         idempotency::service::Idempotency,
         server_keys::{AuthorizesKeys, service::ServerKeys},
         sessions::service::Sessions,
@@ -35,6 +36,7 @@ pub(crate) struct Services {
     pub(crate) idempotency: Idempotency,
     pub(crate) leagues: Leagues,
     pub(crate) moderation: Moderation,
+    pub(crate) reads: Reads,
     pub(crate) removals: Removals,
     pub(crate) rooms: Rooms,
     pub(crate) sessions: Sessions,
@@ -47,6 +49,12 @@ pub(crate) struct Services {
 impl ServerState {
     pub(crate) fn new(services: Services) -> Self {
         Self(Arc::new(services))
+    }
+}
+
+impl HasReads for ServerState {
+    fn reads(&self) -> &Reads {
+        &self.0.reads
     }
 }
 

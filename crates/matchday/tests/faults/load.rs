@@ -132,6 +132,11 @@ impl Crowd {
         Self { fans, events }
     }
 
+    /// A match that is open for predictions.
+    pub(crate) fn first_event(&self) -> i64 {
+        self.events[0]
+    }
+
     /// Starts requests of all fans to a process, until `finish` stops them.
     pub(crate) fn start(&self, process: &Process) -> Load {
         let (stop, seen) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Seen>>::default());

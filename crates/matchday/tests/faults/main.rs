@@ -16,5 +16,6 @@ mod match_day;
 mod nats;
 mod postgres;
 mod redis;
+mod replica;
 mod sms;
 mod webhooks;

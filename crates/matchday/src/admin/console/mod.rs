@@ -24,6 +24,7 @@ use axum::{
 };
 
 pub use self::rules::Role;
+pub(crate) use self::service::CALLER;
 pub use self::state::{ConsoleState, Services};
 
 /// Method, path and minimum role of a route. Routes without a role need no operator. The handler's arguments enforce

@@ -3,7 +3,13 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use platform::{Core, clock::Clock, database, settings::CodeKey};
+use platform::{
+    Core,
+    clock::Clock,
+    database,
+    reads::{Caller, Reads},
+    settings::CodeKey,
+};
 use scoring::Outcome;
 use sqlx::{PgPool, Postgres, Transaction};
 use time::{Duration, OffsetDateTime};
@@ -38,6 +44,11 @@ use crate::{
 /// Maximum number of pages that this process renders at the same time. Each uses one database connection.
 const MAX_CONCURRENT: usize = 3;
 
+/// All operators. After an action of one, the others see it too.
+pub(crate) const CALLER: Caller = Caller::new("console", 0);
+
+type Snapshot = Transaction<'static, Postgres>;
+
 /// Number of rows on a page of a list.
 pub(super) const PAGE: i64 = 25;
 
@@ -45,6 +56,7 @@ pub(super) const PAGE: i64 = 25;
 #[derive(Clone)]
 pub struct Console {
     db: PgPool,
+    reads: Reads,
     clock: Arc<dyn Clock>,
     per_point: i64,
     pub(super) permits: Arc<Semaphore>,
@@ -196,12 +208,13 @@ pub struct SmsView {
 
 impl Console {
     pub fn new(core: &Core, settings: &Settings, form_keys: &[CodeKey], per_point: u32) -> reqwest::Result<Self> {
-        let Core { db, clock, .. } = core.clone();
+        let Core { db, reads, clock, .. } = core.clone();
         let verifier = Arc::new(Verifier::new(core.env, settings)?);
         // Loading the settings refused an empty list, so there is a key.
         let key = FormKey::new(form_keys.first().map_or("", |key| key.expose()));
         Ok(Self {
             db,
+            reads,
             clock,
             per_point: per_point.into(),
             permits: Arc::new(Semaphore::new(MAX_CONCURRENT)),
@@ -215,57 +228,67 @@ impl Console {
         self.verifier.check().await
     }
 
-    async fn begin_read(&self) -> sqlx::Result<Transaction<'static, Postgres>> {
-        store::begin_read(&self.db).await
+    /// Reads one snapshot, perhaps of a replica. Reads that decide about an action use the primary.
+    async fn read<T>(&self, read: impl AsyncFn(Snapshot) -> sqlx::Result<T>) -> sqlx::Result<T> {
+        let reader = self.reads.reader(CALLER).await;
+        reader.read(async |db| read(store::begin_read(&db).await?).await).await
     }
 
     /// Counts unpublished messages and open reports.
     pub async fn waiting(&self) -> sqlx::Result<Waiting> {
-        let mut tx = self.begin_read().await?;
-        Ok(Waiting { outbox: store::outbox(&mut tx).await?, reports: reports::count_open(&mut tx).await? })
+        let read = async |mut tx: Snapshot| {
+            Ok(Waiting { outbox: store::outbox(&mut tx).await?, reports: reports::count_open(&mut tx).await? })
+        };
+        self.read(read).await
     }
 
     /// Unpublished messages by subject: count and time of the oldest.
     pub async fn outbox(&self) -> sqlx::Result<Vec<(String, i64, Option<OffsetDateTime>)>> {
-        store::outbox_by_subject(&mut *self.begin_read().await?).await
+        self.read(async |mut tx| store::outbox_by_subject(&mut *tx).await).await
     }
 
-    /// Lists matches by start time, with the tournaments to filter by.
     /// Returns all tournaments.
     pub async fn tournaments(&self) -> sqlx::Result<Vec<TournamentRow>> {
         store::tournaments(&mut *self.db.acquire().await?).await
     }
 
+    /// Lists matches by start time, with the tournaments to filter by.
     pub async fn matches(&self, filter: &MatchFilter) -> sqlx::Result<(Listed<MatchRow>, Vec<TournamentRow>)> {
-        let mut tx = self.begin_read().await?;
-        let rows = store::matches(&mut tx, filter, PAGE + 1).await?;
-        Ok((Listed::cut(rows), store::tournaments(&mut tx).await?))
+        let read = async |mut tx: Snapshot| {
+            let rows = store::matches(&mut tx, filter, PAGE + 1).await?;
+            Ok((Listed::cut(rows), store::tournaments(&mut tx).await?))
+        };
+        self.read(read).await
     }
 
     pub async fn find_match(&self, event: MatchId) -> sqlx::Result<Option<MatchView>> {
-        let mut tx = self.begin_read().await?;
-        let Some(row) = store::find_match(&mut tx, event).await? else { return Ok(None) };
-        Ok(Some(MatchView {
-            results: store::results(&mut tx, event).await?,
-            tally: store::tally(&mut tx, event).await?,
-            rooms: store::rooms(&mut tx, event).await?,
-            feeds: store::feeds_of(&mut tx, row.tournament_id).await?,
-            chunks: store::chunks(&mut tx, event, row.result_revision).await?,
-            row,
-        }))
+        let read = async |mut tx: Snapshot| {
+            let Some(row) = store::find_match(&mut tx, event).await? else { return Ok(None) };
+            Ok(Some(MatchView {
+                results: store::results(&mut tx, event).await?,
+                tally: store::tally(&mut tx, event).await?,
+                rooms: store::rooms(&mut tx, event).await?,
+                feeds: store::feeds_of(&mut tx, row.tournament_id).await?,
+                chunks: store::chunks(&mut tx, event, row.result_revision).await?,
+                row,
+            }))
+        };
+        self.read(read).await
     }
 
     pub async fn rule_sets(&self) -> sqlx::Result<Vec<RuleSetUse>> {
-        let mut tx = self.begin_read().await?;
-        let uses = store::rule_set_uses(&mut tx).await?;
-        let rule_sets = rule_sets::service::all(&mut *tx).await?;
-        let count =
-            |id| uses.iter().find(|(used, ..)| *used == id).map_or((0, 0), |&(_, matches, open)| (matches, open));
-        let with_count = |rule_set: StoredRuleSet| {
-            let (matches, open) = count(rule_set.id);
-            RuleSetUse { rule_set, matches, open }
+        let read = async |mut tx: Snapshot| {
+            let uses = store::rule_set_uses(&mut tx).await?;
+            let rule_sets = rule_sets::service::all(&mut *tx).await?;
+            let count =
+                |id| uses.iter().find(|(used, ..)| *used == id).map_or((0, 0), |&(_, matches, open)| (matches, open));
+            let with_count = |rule_set: StoredRuleSet| {
+                let (matches, open) = count(rule_set.id);
+                RuleSetUse { rule_set, matches, open }
+            };
+            Ok(rule_sets.into_iter().map(with_count).collect())
         };
-        Ok(rule_sets.into_iter().map(with_count).collect())
+        self.read(read).await
     }
 
     /// Returns a rule set with all tournaments, and its effect on one of them. The effect is missing if it takes too long
@@ -275,10 +298,11 @@ impl Console {
         id: RuleSetId,
         tournament: Option<TournamentId>,
     ) -> sqlx::Result<Option<(RuleSetView, Vec<TournamentRow>)>> {
-        let mut tx = self.begin_read().await?;
-        let rule_set = rule_sets::service::all(&mut *tx).await?.into_iter().find(|rule_set| rule_set.id == id);
-        let tournaments = store::tournaments(&mut tx).await?;
-        drop(tx);
+        let read = async |mut tx: Snapshot| {
+            let rule_set = rule_sets::service::all(&mut *tx).await?.into_iter().find(|rule_set| rule_set.id == id);
+            Ok((rule_set, store::tournaments(&mut tx).await?))
+        };
+        let (rule_set, tournaments) = self.read(read).await?;
         let Some(rule_set) = rule_set else { return Ok(None) };
         let effect = match tournament {
             Some(tournament) => self.rule_set_effect(id, tournament).await?,
@@ -349,22 +373,25 @@ impl Console {
 
     /// Lists the users with the greatest ids below `below`.
     pub async fn newest_users(&self, below: Option<i64>) -> sqlx::Result<Listed<UserRow>> {
-        Ok(Listed::cut(store::newest_users(&mut *self.begin_read().await?, below, PAGE + 1).await?))
+        let read = async |mut tx: Snapshot| Ok(Listed::cut(store::newest_users(&mut tx, below, PAGE + 1).await?));
+        self.read(read).await
     }
 
     pub async fn user_of_phone(&self, phone: &Phone) -> sqlx::Result<Option<UserId>> {
-        store::user_of_phone(&mut *self.begin_read().await?, phone).await
+        self.read(async |mut tx| store::user_of_phone(&mut tx, phone).await).await
     }
 
     /// Finds users by id or by the start of a username.
     pub async fn search_users(&self, text: &str) -> sqlx::Result<Listed<UserRow>> {
-        let mut tx = self.begin_read().await?;
-        let name = text.to_lowercase();
-        let mut rows = store::users_named_from(&mut tx, &name, PAGE + 1).await?;
-        if let Ok(id) = text.parse::<UserId>() {
-            rows.extend(store::users_by_id(&mut tx, id).await?);
-        }
-        Ok(Listed::cut(rows))
+        let read = async |mut tx: Snapshot| {
+            let name = text.to_lowercase();
+            let mut rows = store::users_named_from(&mut tx, &name, PAGE + 1).await?;
+            if let Ok(id) = text.parse::<UserId>() {
+                rows.extend(store::users_by_id(&mut tx, id).await?);
+            }
+            Ok(Listed::cut(rows))
+        };
+        self.read(read).await
     }
 
     /// Returns the data for the page of a user. `chat_name` maps a username to its Matrix id.
@@ -373,23 +400,25 @@ impl Console {
         user: UserId,
         chat_name: impl Fn(&str) -> Option<String>,
     ) -> sqlx::Result<Option<UserView>> {
-        let mut tx = self.begin_read().await?;
-        let Some(row) = store::users_by_id(&mut tx, user).await?.pop() else { return Ok(None) };
-        let sender = chat_name(&row.username);
-        Ok(Some(UserView {
-            sessions: store::sessions(&mut tx, user, self.clock.now()).await?,
-            rooms: store::joined_rooms(&mut tx, user).await?,
-            balance: store::balance(&mut tx, user).await?,
-            transactions: store::transactions(&mut tx, user).await?,
-            score: store::score(&mut tx, user).await?,
-            restrictions: store::restrictions(&mut tx, user).await?,
-            about: match sender {
-                Some(sender) => reports::about(&mut tx, &sender).await?,
-                None => Vec::new(),
-            },
-            by: reports::by(&mut tx, user).await?,
-            row,
-        }))
+        let read = async |mut tx: Snapshot| {
+            let Some(row) = store::users_by_id(&mut tx, user).await?.pop() else { return Ok(None) };
+            let sender = chat_name(&row.username);
+            Ok(Some(UserView {
+                sessions: store::sessions(&mut tx, user, self.clock.now()).await?,
+                rooms: store::joined_rooms(&mut tx, user).await?,
+                balance: store::balance(&mut tx, user).await?,
+                transactions: store::transactions(&mut tx, user).await?,
+                score: store::score(&mut tx, user).await?,
+                restrictions: store::restrictions(&mut tx, user).await?,
+                about: match sender {
+                    Some(sender) => reports::about(&mut tx, &sender).await?,
+                    None => Vec::new(),
+                },
+                by: reports::by(&mut tx, user).await?,
+                row,
+            }))
+        };
+        self.read(read).await
     }
 
     /// Returns a user's full phone number and records the operator and the reason.
@@ -418,47 +447,53 @@ impl Console {
             most: PAGE + 1,
             offset: filter.page.saturating_mul(PAGE),
         };
-        let mut tx = self.begin_read().await?;
-        let rows = match filter.state {
-            ReportState::Closed => reports::closed(&mut tx, &query).await?,
-            ReportState::Open | ReportState::ClaimedBy(_) => reports::open(&mut tx, &query).await?,
+        let read = async |mut tx: Snapshot| {
+            let rows = match filter.state {
+                ReportState::Closed => reports::closed(&mut tx, &query).await?,
+                ReportState::Open | ReportState::ClaimedBy(_) => reports::open(&mut tx, &query).await?,
+            };
+            let listed = Listed::cut(rows);
+            let senders = reports::senders(&mut tx, server, &listed.rows).await?;
+            Ok(ReportsView { listed, senders })
         };
-        let listed = Listed::cut(rows);
-        let senders = reports::senders(&mut tx, server, &listed.rows).await?;
-        Ok(ReportsView { listed, senders })
+        self.read(read).await
     }
 
     pub async fn find_report(&self, server: &str, id: i64) -> sqlx::Result<Option<ReportView>> {
-        let mut tx = self.begin_read().await?;
-        let Some(row) = reports::find(&mut tx, id).await? else { return Ok(None) };
-        let sender = reports::senders(&mut tx, server, std::slice::from_ref(&row)).await?.into_values().next();
-        let about = match &row.sender {
-            Some(sender) => reports::about(&mut tx, sender).await?,
-            None => Vec::new(),
+        let read = async |mut tx: Snapshot| {
+            let Some(row) = reports::find(&mut tx, id).await? else { return Ok(None) };
+            let sender = reports::senders(&mut tx, server, std::slice::from_ref(&row)).await?.into_values().next();
+            let about = match &row.sender {
+                Some(sender) => reports::about(&mut tx, sender).await?,
+                None => Vec::new(),
+            };
+            let restrictions = match sender {
+                Some(sender) => store::restrictions(&mut tx, sender.id).await?,
+                None => Vec::new(),
+            };
+            let open = reports::count_open_of_message(&mut tx, &row.event_id).await?;
+            Ok(Some(ReportView {
+                sender,
+                about: about.into_iter().filter(|report| report.id != id).collect(),
+                restrictions,
+                same_message: open - i64::from(row.closed_at.is_none()),
+                is_removed: reports::is_removed(&mut tx, row.room_id.as_deref(), &row.event_id).await?,
+                row,
+            }))
         };
-        let restrictions = match sender {
-            Some(sender) => store::restrictions(&mut tx, sender.id).await?,
-            None => Vec::new(),
-        };
-        let open = reports::count_open_of_message(&mut tx, &row.event_id).await?;
-        Ok(Some(ReportView {
-            sender,
-            about: about.into_iter().filter(|report| report.id != id).collect(),
-            restrictions,
-            same_message: open - i64::from(row.closed_at.is_none()),
-            is_removed: reports::is_removed(&mut tx, row.room_id.as_deref(), &row.event_id).await?,
-            row,
-        }))
+        self.read(read).await
     }
 
     /// Counts codes and messages of the last hour and day.
     pub async fn sms(&self) -> sqlx::Result<SmsView> {
         let now = self.clock.now();
         let (hour, day) = (now - Duration::HOUR, now - Duration::DAY);
-        let mut tx = self.begin_read().await?;
-        Ok(SmsView {
-            countries: store::countries(&mut tx, hour, day).await?,
-            providers: store::providers(&mut tx, hour, day).await?,
-        })
+        let read = async |mut tx: Snapshot| {
+            Ok(SmsView {
+                countries: store::countries(&mut tx, hour, day).await?,
+                providers: store::providers(&mut tx, hour, day).await?,
+            })
+        };
+        self.read(read).await
     }
 }

@@ -26,7 +26,10 @@ use super::{
     rules::{PublicStatus, Status},
     service::{Match, MatchFilter, Matches, PageError, Sport, Tournament},
 };
-use crate::identity::sessions::{Authenticates, CurrentUser};
+use crate::identity::{
+    callers::CallerReader,
+    sessions::{Authenticates, CurrentUser},
+};
 
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -274,9 +277,10 @@ struct TournamentItem {
 pub(super) async fn list_tournaments(
     State(events): State<Arc<Matches>>,
     _: CurrentUser,
+    CallerReader(reader): CallerReader,
     Query(paging): Query<Paging>,
 ) -> Result<Json<TournamentList>, ApiError> {
-    let (tournaments, total) = events.tournaments(paging).await?;
+    let (tournaments, total) = events.tournaments(&reader, paging).await?;
     let item = |Tournament { id, sport_id, slug, name, logo }| TournamentItem { id, sport_id, name, slug, logo };
     Ok(Json(TournamentList { data: tournaments.into_iter().map(item).collect(), meta: paging.meta(total) }))
 }
@@ -310,9 +314,10 @@ struct SportItem {
 pub(super) async fn list_sports(
     State(events): State<Arc<Matches>>,
     _: CurrentUser,
+    CallerReader(reader): CallerReader,
     Query(paging): Query<Paging>,
 ) -> Result<Json<SportList>, ApiError> {
-    let (sports, total) = events.sports(paging).await?;
+    let (sports, total) = events.sports(&reader, paging).await?;
     let item =
         |Sport { id, slug, name, draws_allowed, max_score }| SportItem { id, name, slug, draws_allowed, max_score };
     Ok(Json(SportList { data: sports.into_iter().map(item).collect(), meta: paging.meta(total) }))

@@ -7,6 +7,7 @@ use platform::{
     Core,
     clock::Clock,
     page_cache::{self, Page, PageCache},
+    reads::Reader,
 };
 use sqlx::PgPool;
 use time::Date;
@@ -87,6 +88,9 @@ impl Matches {
 
     /// Returns a page of the match list, in the bytes that `render` produces. See [`rules::Section`] for the order.
     ///
+    /// Pages are read from the primary, also if there is a replica: callers share them, and a change must not be followed
+    /// by an older state. Their number of queries is bounded anyway.
+    ///
     /// As time passes, matches leave the upcoming section without a fact being published. A cached page shows this once
     /// it is rebuilt, after `pages.keep` at the latest.
     pub async fn page(
@@ -117,13 +121,13 @@ impl Matches {
     }
 
     /// Returns a page of tournaments sorted by name, and the total count.
-    pub async fn tournaments(&self, paging: Paging) -> sqlx::Result<(Vec<Tournament>, i64)> {
-        Ok((store::tournaments(&self.db, paging).await?, store::count_tournaments(&self.db).await?))
+    pub async fn tournaments(&self, reader: &Reader, paging: Paging) -> sqlx::Result<(Vec<Tournament>, i64)> {
+        reader.read(async |db| Ok((store::tournaments(&db, paging).await?, store::count_tournaments(&db).await?))).await
     }
 
     /// Returns a page of sports sorted by name, and the total count.
-    pub async fn sports(&self, paging: Paging) -> sqlx::Result<(Vec<Sport>, i64)> {
-        Ok((store::sports(&self.db, paging).await?, store::count_sports(&self.db).await?))
+    pub async fn sports(&self, reader: &Reader, paging: Paging) -> sqlx::Result<(Vec<Sport>, i64)> {
+        reader.read(async |db| Ok((store::sports(&db, paging).await?, store::count_sports(&db).await?))).await
     }
 
     /// Marks all cached pages as stale, after a catalogue change in this or another process.

@@ -12,7 +12,7 @@ use web::{
 };
 
 use super::service::{Favourite, MOST_OTHERS, SaveError, Team, TeamFilter, Teams};
-use crate::identity::sessions::CurrentUser;
+use crate::identity::{callers::CallerReader, sessions::CurrentUser};
 
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -169,9 +169,10 @@ impl From<SaveError> for ApiError {
 pub(super) async fn list_teams(
     State(teams): State<Teams>,
     _: CurrentUser,
+    CallerReader(reader): CallerReader,
     Query((filter, paging)): Query<(TeamParameters, Paging)>,
 ) -> Result<Json<TeamList>, ApiError> {
-    let (teams, total) = teams.list(&filter.into(), paging).await?;
+    let (teams, total) = teams.list(&reader, &filter.into(), paging).await?;
     Ok(Json(TeamList { data: teams.into_iter().map(TeamItem::from).collect(), meta: paging.meta(total) }))
 }
 

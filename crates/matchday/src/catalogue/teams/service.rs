@@ -1,6 +1,6 @@
 //! Lists teams and saves favourites.
 
-use platform::Core;
+use platform::{Core, reads::Reader};
 use sqlx::PgPool;
 use web::{
     fields::Search,
@@ -70,10 +70,8 @@ impl Teams {
     }
 
     /// Returns a page of teams sorted by name, and the total count.
-    pub async fn list(&self, filter: &TeamFilter, paging: Paging) -> sqlx::Result<(Vec<Team>, i64)> {
-        let teams = store::list(&self.db, filter, paging).await?;
-        let total = store::count(&self.db, filter).await?;
-        Ok((teams, total))
+    pub async fn list(&self, reader: &Reader, filter: &TeamFilter, paging: Paging) -> sqlx::Result<(Vec<Team>, i64)> {
+        reader.read(async |db| Ok((store::list(&db, filter, paging).await?, store::count(&db, filter).await?))).await
     }
 
     /// Returns the user's primary team, and the others in rank order.

@@ -28,6 +28,7 @@ use super::{
 use crate::{
     chat::membership_sync::Membership,
     identity::{
+        callers::CallerReader,
         idempotency::RequestKey,
         sessions::{Authenticates, CurrentUser},
         usernames::Username,
@@ -312,10 +313,11 @@ impl From<ListedRoom> for ListedItem {
 pub(super) async fn list_rooms(
     State(rooms): State<Rooms>,
     user: CurrentUser,
+    CallerReader(reader): CallerReader,
     Query((filter, paging)): Query<(RoomParameters, LongPaging)>,
 ) -> Result<Json<RoomList>, ApiError> {
     let paging = Paging::from(paging);
-    let (rooms, total) = rooms.list(user.id, &filter.into(), paging).await?;
+    let (rooms, total) = rooms.list(&reader, user.id, &filter.into(), paging).await?;
     Ok(Json(RoomList { data: rooms.into_iter().map(ListedItem::from).collect(), meta: paging.meta(total) }))
 }
 

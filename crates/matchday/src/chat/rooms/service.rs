@@ -15,6 +15,7 @@ use platform::{
     clock::Clock,
     random::{self, Random},
     rate_limit::{Decision, Limit, RateLimiter},
+    reads::Reader,
     shards::Shards,
     single_flight::SingleFlight,
 };
@@ -390,18 +391,27 @@ impl Rooms {
     /// A page of the rooms that a user may see, most recently active first, and the total.
     pub async fn list(
         &self,
+        reader: &Reader,
         user: UserId,
         filter: &RoomFilter,
         paging: Paging,
     ) -> sqlx::Result<(Vec<ListedRoom>, i64)> {
-        store::list(&self.inner.db, user, filter, paging).await
+        reader.read(async |db| store::list(&db, user, filter, paging).await).await
     }
 
     /// A page of all open rooms, or those of a match, latest first, and the total; for operators and backends.
-    pub async fn list_all(&self, event: Option<MatchId>, paging: Paging) -> sqlx::Result<(Vec<RoomSummary>, i64)> {
-        let mut connection = self.inner.db.acquire().await?;
-        let total = store::count_open(&mut connection, event).await?;
-        Ok((store::list_open(&mut *connection, event, paging).await?, total))
+    pub async fn list_all(
+        &self,
+        reader: &Reader,
+        event: Option<MatchId>,
+        paging: Paging,
+    ) -> sqlx::Result<(Vec<RoomSummary>, i64)> {
+        let read = async |db: PgPool| {
+            let mut connection = db.acquire().await?;
+            let total = store::count_open(&mut connection, event).await?;
+            Ok((store::list_open(&mut *connection, event, paging).await?, total))
+        };
+        reader.read(read).await
     }
 
     /// Returns an open room with its number of members.

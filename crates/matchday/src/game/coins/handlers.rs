@@ -21,6 +21,7 @@ use super::{
     service::{ClaimError, Claimed, Coins, Deduction, MoveError, Overview, Transaction},
 };
 use crate::identity::{
+    callers::CallerReader,
     idempotency::{self, KeyOutcome, KeyedRequest, RequestKey},
     sessions::CurrentUser,
 };
@@ -344,7 +345,8 @@ pub(super) async fn claim_daily_coins(
 pub(super) async fn get_coins(
     State(coins): State<Coins>,
     user: CurrentUser,
+    CallerReader(reader): CallerReader,
     Query(paging): Query<CursorPaging>,
 ) -> Result<Json<CoinOverview>, ApiError> {
-    Ok(Json(coins.overview(user.id, paging).await?.into()))
+    Ok(Json(coins.overview(&reader, user.id, paging).await?.into()))
 }

@@ -9,6 +9,7 @@ use platform::{
     clock::Clock,
     random::{self, Random},
     rate_limit::{Decision, Limit, RateLimiter},
+    reads::Reader,
     shards::Shards,
 };
 use serde_json::json;
@@ -373,14 +374,17 @@ impl Coins {
     }
 
     /// Returns a user's balance and streak with one page of the history.
-    pub async fn overview(&self, user: UserId, paging: CursorPaging) -> sqlx::Result<Overview> {
-        // Reads one snapshot, so that the history explains the balance.
-        let mut tx =
-            platform::database::begin_with(&self.inner.db, "begin isolation level repeatable read read only").await?;
-        let balance = store::balance(&mut *tx, user).await?;
-        let streak: Option<Streak> = store::streak(&mut *tx, user).await?;
-        let history = store::history(&mut *tx, user, paging.after, paging.limit + 1).await?;
-        tx.commit().await?;
+    pub async fn overview(&self, reader: &Reader, user: UserId, paging: CursorPaging) -> sqlx::Result<Overview> {
+        let read = async |db: PgPool| {
+            // Reads one snapshot, so that the history explains the balance.
+            let mut tx = platform::database::begin_with(&db, "begin isolation level repeatable read read only").await?;
+            let balance = store::balance(&mut *tx, user).await?;
+            let streak: Option<Streak> = store::streak(&mut *tx, user).await?;
+            let history = store::history(&mut *tx, user, paging.after, paging.limit + 1).await?;
+            tx.commit().await?;
+            Ok((balance, streak, history))
+        };
+        let (balance, streak, history) = reader.read(read).await?;
         let today = self.inner.clock.now().to_offset(time::UtcOffset::UTC).date();
         let bonus = self.inner.bonus;
         let award = bonus.award(streak, today);

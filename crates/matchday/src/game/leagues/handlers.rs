@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     catalogue::matches::rules::RoundNumber,
-    identity::{idempotency::RequestKey, sessions::CurrentUser},
+    identity::{callers::CallerReader, idempotency::RequestKey, sessions::CurrentUser},
 };
 
 /// Number of members that a league allows by default.
@@ -298,10 +298,11 @@ from_parameters!(LeagueFilter { public, search });
 pub(super) async fn list_leagues(
     State(leagues): State<Leagues>,
     user: CurrentUser,
+    CallerReader(reader): CallerReader,
     Query((filter, paging)): Query<(LeagueFilter, Paging)>,
 ) -> Result<Json<LeagueList>, ApiError> {
     let public = filter.public.unwrap_or_default();
-    let (views, total) = leagues.list(user.id, public, filter.search.as_ref(), paging).await?;
+    let (views, total) = leagues.list(&reader, user.id, public, filter.search.as_ref(), paging).await?;
     Ok(Json(LeagueList { data: views.into_iter().map(LeagueItem::from).collect(), meta: paging.meta(total) }))
 }
 
@@ -634,6 +635,7 @@ impl From<(TableRow, Player)> for RowItem {
 pub(super) async fn get_league_table(
     State(leagues): State<Leagues>,
     user: CurrentUser,
+    CallerReader(reader): CallerReader,
     Path(id): Path<LeagueId>,
     Query(wanted): Query<TableParameters>,
 ) -> Result<Json<TableResponse>, ApiError> {
@@ -641,7 +643,7 @@ pub(super) async fn get_league_table(
     let limit = wanted.per_page.map_or(MOST_ROWS, |RowLimit(rows)| rows.min(MOST_ROWS));
     let page = TablePage { round, after: wanted.cursor, limit };
     let TableView { rows, own, neighbours, total_members, round_complete, winners, next } =
-        leagues.table(user.id, id, page).await?;
+        leagues.table(&reader, user.id, id, page).await?;
     let data = TableData {
         rows: rows.into_iter().map(RowItem::from).collect(),
         me: own.map(RowItem::from),

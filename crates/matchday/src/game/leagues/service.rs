@@ -9,6 +9,7 @@ use platform::{
     outbox::{self, Message},
     random::Random,
     rate_limit::{Decision, Limit, RateLimiter},
+    reads::Reader,
     settings::CodeKey,
 };
 use redis::aio::ConnectionManager;
@@ -278,30 +279,35 @@ impl Leagues {
     /// Returns a page of leagues and their number: the caller's own, or the public ones that the caller can see.
     pub async fn list(
         &self,
+        reader: &Reader,
         user: UserId,
         public: bool,
         search: Option<&Search>,
         paging: Paging,
     ) -> Result<(Vec<LeagueView>, i64), LeagueError> {
         let pattern = search.map(Search::pattern);
-        let mut tx = database::begin(&self.inner.db).await?;
-        let (leagues, total) = if public {
-            let hidden = store::blocked_either_way(&mut *tx, user).await?;
-            store::public(&mut tx, user, &hidden, pattern.as_deref(), paging).await?
-        } else {
-            store::of_user(&mut tx, user, pattern.as_deref(), paging).await?
+        let read = async |db: PgPool| {
+            let mut tx = database::begin(&db).await?;
+            let listed = if public {
+                let hidden = store::blocked_either_way(&mut *tx, user).await?;
+                store::public(&mut tx, user, &hidden, pattern.as_deref(), paging).await?
+            } else {
+                store::of_user(&mut tx, user, pattern.as_deref(), paging).await?
+            };
+            tx.commit().await?;
+            Ok(listed)
         };
-        tx.commit().await?;
+        let (leagues, total) = reader.read(read).await?;
         let mut views = Vec::with_capacity(leagues.len());
         for league in leagues {
-            views.push(self.view(user, league).await?);
+            views.push(self.view(reader, user, league).await?);
         }
         Ok((views, total))
     }
 
     pub async fn get(&self, user: UserId, id: LeagueId) -> Result<LeagueView, LeagueError> {
         let league = self.visible(user, id).await?;
-        self.view(user, league).await
+        self.view(&Reader::of_primary(self.inner.db.clone()), user, league).await
     }
 
     /// Returns a league that the user can see.
@@ -316,14 +322,14 @@ impl Leagues {
         if is_hidden { Err(LeagueError::NotFound) } else { Ok(found) }
     }
 
-    async fn view(&self, user: UserId, stored: StoredLeague) -> Result<LeagueView, LeagueError> {
+    async fn view(&self, reader: &Reader, user: UserId, stored: StoredLeague) -> Result<LeagueView, LeagueError> {
         let StoredLeague { league, code, room, joined_at, .. } = stored;
-        let owner = store::players(&self.inner.db, &[league.owner.0]).await?.remove(&league.owner);
+        let owner = reader.read(async |db| store::players(&db, &[league.owner.0]).await).await?.remove(&league.owner);
         let owner = owner.unwrap_or_else(|| Player { id: league.owner, username: String::new(), name: None });
         let Some(joined_at) = joined_at else {
             return Ok(LeagueView { league, owner, code: None, room: None, own: None });
         };
-        let ranks = self.inner.tables.ranks(&league, &[(user, joined_at)]).await?;
+        let ranks = self.inner.tables.ranks(reader, &league, &[(user, joined_at)]).await?;
         let place = ranks.get(&user);
         let own = OwnPlace {
             is_owner: league.owner == user,
@@ -555,10 +561,16 @@ impl Leagues {
     }
 
     /// Returns a page of the table. Leaves out users whom the caller has blocked; the ranks of the others stay.
-    pub async fn table(&self, user: UserId, id: LeagueId, page: TablePage) -> Result<TableView, LeagueError> {
+    pub async fn table(
+        &self,
+        reader: &Reader,
+        user: UserId,
+        id: LeagueId,
+        page: TablePage,
+    ) -> Result<TableView, LeagueError> {
         let StoredLeague { league, joined_at, .. } = self.visible(user, id).await?;
         let own = joined_at.map(|joined_at| (user, joined_at));
-        let (shown, players) = self.inner.tables.shown(&league, page, own).await?;
+        let (shown, players) = self.inner.tables.shown(reader, &league, page, own).await?;
         let Shown { rows, own, neighbours, round_complete, winners, next } = shown;
         let blocked = store::blocked_by(&self.inner.db, user).await?;
         let named = |row: &TableRow| {

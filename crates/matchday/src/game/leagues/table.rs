@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use platform::Core;
+use platform::{Core, reads::Reader};
 use redis::aio::ConnectionManager;
 use sqlx::PgPool;
 use time::OffsetDateTime;
@@ -88,6 +88,8 @@ struct Kept {
     table: Arc<LeagueTable>,
     members_version: i64,
     read_at: Instant,
+    /// Whether the primary was read. A caller who wrote gets no other table.
+    of_primary: bool,
 }
 
 #[derive(Clone)]
@@ -130,6 +132,7 @@ impl Tables {
     /// members. Members who have left since a table was copied have no name.
     pub(super) async fn shown(
         &self,
+        reader: &Reader,
         league: &League,
         page: TablePage,
         own: Option<Member>,
@@ -139,7 +142,7 @@ impl Tables {
             let players = store::named_members(&self.db, league.id, &shown.users()).await?;
             return Ok((shown, players));
         }
-        let table = self.of(league, page.round).await?;
+        let table = self.of(reader, league, page.round).await?;
         let shown = table.shown(page, own);
         let named = |user: i64| table.players.get(&UserId(user)).map(|player| (player.id, player.clone()));
         let players = shown.users().into_iter().filter_map(named).collect();
@@ -149,13 +152,14 @@ impl Tables {
     /// Returns the ranks of these members.
     pub(super) async fn ranks(
         &self,
+        reader: &Reader,
         league: &League,
         members: &[Member],
     ) -> Result<HashMap<UserId, Ranking>, LeaderboardError> {
         if self.is_large(league) {
             return Ok(self.large.ranks(league, members).await?.ranks);
         }
-        let table = self.of(league, None).await?;
+        let table = self.of(reader, league, None).await?;
         let wanted = |row: &&TableRow| members.iter().any(|(user, _)| *user == row.user);
         let ranking = |row: &TableRow| (row.user, Ranking { rank: row.rank, points: row.score.points });
         Ok(table.rows.iter().filter(wanted).map(ranking).collect())
@@ -219,28 +223,31 @@ impl Tables {
     }
 
     /// Returns the table of a small league, of all rounds or of one. A change of the members is visible immediately, a result
-    /// within a second after it is in the scores.
-    async fn of(&self, league: &League, round: Option<i16>) -> sqlx::Result<Arc<LeagueTable>> {
-        if let Some(kept) = self.current(league, round) {
+    /// within a second after it is in the scores. A replica may delay both.
+    async fn of(&self, reader: &Reader, league: &League, round: Option<i16>) -> sqlx::Result<Arc<LeagueTable>> {
+        if let Some(kept) = self.current(reader, league, round) {
             return Ok(kept);
         }
         let lock = &self.locks[usize::try_from(league.id.0.rem_euclid(LOCKS)).unwrap_or_default()];
         let _turn = lock.lock().await;
         // Another request may have computed it in the meantime.
-        if let Some(kept) = self.current(league, round) {
+        if let Some(kept) = self.current(reader, league, round) {
             return Ok(kept);
         }
         // A table is as old as its oldest part.
         let KeptOutline { outline, read_at } = self.outline(league, round).await?;
-        let table = Arc::new(self.compute(league, &outline).await?);
-        let kept = Kept { table: Arc::clone(&table), members_version: league.members_version, read_at };
+        let of_primary = reader.is_bound_to_primary();
+        let table = Arc::new(reader.read(async |db| compute(&db, league, &outline).await).await?);
+        let kept = Kept { table: Arc::clone(&table), members_version: league.members_version, read_at, of_primary };
         self.kept.insert((league.id, round), kept);
         Ok(table)
     }
 
-    fn current(&self, league: &League, round: Option<i16>) -> Option<Arc<LeagueTable>> {
+    fn current(&self, reader: &Reader, league: &League, round: Option<i16>) -> Option<Arc<LeagueTable>> {
         let kept = self.kept.get(&(league.id, round))?;
-        let is_current = kept.members_version == league.members_version && kept.read_at.elapsed() < KEPT_FOR;
+        let is_current = kept.members_version == league.members_version
+            && kept.read_at.elapsed() < KEPT_FOR
+            && (kept.of_primary || !reader.is_bound_to_primary());
         is_current.then_some(kept.table)
     }
 
@@ -260,18 +267,18 @@ impl Tables {
         self.outlines.insert(counted, kept.clone());
         Ok(kept)
     }
+}
 
-    async fn compute(&self, league: &League, outline: &Outline) -> sqlx::Result<LeagueTable> {
-        let (scores, players) = if league.is_exact() {
-            let members = store::members(&self.db, league.id).await?;
-            let users: Vec<i64> = members.iter().map(|(user, _)| user.0).collect();
-            (sums::sum(&self.db, league, outline, &members).await?, store::players(&self.db, &users).await?)
-        } else {
-            sums::of_league(&self.db, league, outline).await?
-        };
-        let rows = rules::table(&scores, outline.latest.is_some());
-        Ok(LeagueTable { rows, players, round_complete: outline.round_complete })
-    }
+async fn compute(db: &PgPool, league: &League, outline: &Outline) -> sqlx::Result<LeagueTable> {
+    let (scores, players) = if league.is_exact() {
+        let members = store::members(db, league.id).await?;
+        let users: Vec<i64> = members.iter().map(|(user, _)| user.0).collect();
+        (sums::sum(db, league, outline, &members).await?, store::players(db, &users).await?)
+    } else {
+        sums::of_league(db, league, outline).await?
+    };
+    let rows = rules::table(&scores, outline.latest.is_some());
+    Ok(LeagueTable { rows, players, round_complete: outline.round_complete })
 }
 
 /// Divides leagues, so that no batch has too many leagues or members.

@@ -31,6 +31,7 @@ use crate::{
     catalogue::matches::rules::{PublicStatus, Status},
     chat::rooms::{ReadableRoom, RoomPath, service::Rooms},
     identity::{
+        callers::CallerReader,
         idempotency::{self, KeyOutcome, KeyedRequest},
         sessions::CurrentUser,
     },
@@ -390,12 +391,13 @@ pub(super) async fn save_prediction(
 pub(super) async fn list_event_predictions(
     State(predictions): State<Predictions>,
     user: CurrentUser,
+    CallerReader(reader): CallerReader,
     Path(event): Path<MatchId>,
     Query((filter, paging)): Query<(FilterParameters, CursorPaging)>,
 ) -> Result<Json<PredictionList>, ApiError> {
-    let summary = predictions.summary(event).await?.ok_or_else(|| ApiError::not_found("The event"))?;
+    let summary = predictions.summary(&reader, event).await?.ok_or_else(|| ApiError::not_found("The event"))?;
     let view = View { viewer: user.id, room: None };
-    let (listed, next) = predictions.list(event, view, filter.into(), paging).await?;
+    let (listed, next) = predictions.list(&reader, event, view, filter.into(), paging).await?;
     Ok(Json(PredictionList::new(listed, next, summary)))
 }
 
@@ -437,6 +439,7 @@ pub(super) async fn list_room_predictions(
     State(predictions): State<Predictions>,
     State(rooms): State<Rooms>,
     readable: ReadableRoom,
+    CallerReader(reader): CallerReader,
     Query((filter, paging)): Query<(FilterParameters, CursorPaging)>,
 ) -> Result<Json<RoomPredictionList>, ApiError> {
     let ReadableRoom { user, room } = readable;
@@ -446,7 +449,7 @@ pub(super) async fn list_room_predictions(
         Some(event) => {
             let of = RoomView { id: room.id, with_all_stands: room.stand.is_some() };
             let view = View { viewer: user.id, room: Some(of) };
-            predictions.list(event, view, filter.into(), paging).await?
+            predictions.list(&reader, event, view, filter.into(), paging).await?
         }
     };
     let meta = RoomPredictionMeta {
@@ -569,9 +572,10 @@ struct OwnPredictionMeta {
 pub(super) async fn list_own_predictions(
     State(predictions): State<Predictions>,
     user: CurrentUser,
+    CallerReader(reader): CallerReader,
     Query((filter, paging)): Query<(OwnParameters, CursorPaging)>,
 ) -> Result<Json<OwnPredictionList>, ApiError> {
-    let (own, next) = predictions.own(user.id, filter.status, paging).await?;
+    let (own, next) = predictions.own(&reader, user.id, filter.status, paging).await?;
     let meta = OwnPredictionMeta { next_cursor: next.map(|cursor| cursor.to_string()) };
     Ok(Json(OwnPredictionList { data: own.into_iter().map(OwnItem::from).collect(), meta }))
 }
@@ -879,6 +883,7 @@ impl From<&Bin> for BinItem {
 pub(super) async fn get_calibration(
     State(predictions): State<Predictions>,
     user: CurrentUser,
+    CallerReader(reader): CallerReader,
 ) -> Result<Json<CalibrationResponse>, ApiError> {
-    Ok(Json(CalibrationResponse { data: predictions.calibration(user.id).await?.into() }))
+    Ok(Json(CalibrationResponse { data: predictions.calibration(&reader, user.id).await?.into() }))
 }

@@ -6,6 +6,7 @@ use platform::{
     Core,
     batches::{BatchError, Batches},
     database,
+    reads::Reader,
 };
 use scoring::{Calibration, Earnings, Forecast, Hit, Outcome, Pick, PredictionState, Preview, Terms};
 use sqlx::PgPool;
@@ -291,87 +292,39 @@ impl Predictions {
     /// Returns one page of a match's predictions, sorted by user, and the cursor of the next page.
     pub async fn list(
         &self,
+        reader: &Reader,
         event: MatchId,
         view: View,
         filter: Filter,
         paging: CursorPaging,
     ) -> sqlx::Result<(Vec<Listed>, Option<Cursor>)> {
+        // Decided by the primary: a replica may have another clock, or not know yet that the start has changed.
         let is_hidden = self.reveal == Reveal::AfterStart
             && store::can_be_copied(&self.db, event, database::now(&self.db).await?).await?;
         // While predictions are hidden, users see only their own.
         let only = if is_hidden { Some(view.viewer) } else { filter.user_id };
-        let blocked = store::blocked(&self.db, view.viewer).await?;
-        if let Some(user) = only {
-            let is_selected = filter.user_id.is_none_or(|requested| requested == user)
-                && paging.after.is_none_or(|after| user.0 > after.id())
-                && !blocked.contains(&user.0);
-            let listed = if is_selected {
-                store::list_of_user(&self.db, event, user, view.room, filter.prediction).await?
-            } else {
-                None
-            };
-            return Ok((listed.into_iter().collect(), None));
-        }
-        if let Some(room) = view.room {
-            return self.list_of_room(event, room, &blocked, filter.prediction, paging).await;
-        }
-        // Reads one row more than the page, to learn whether there is a next page.
-        let (pick, after, limit) = (filter.prediction, paging.after, paging.limit + 1);
-        let listed = store::list(&self.db, event, &blocked, pick, after, limit).await?;
-        Ok(part(listed, paging.limit, |listed| listed.prediction.user_id.0))
-    }
-
-    /// Returns one page of the predictions of a room's members, and the cursor of the next page.
-    ///
-    /// Examines candidates in the order of users: the room's members, or for a stand the match's predictors, because
-    /// there are too many stands to read in order. The number of candidates per page is limited, so the cost does not
-    /// depend on the size of the room or the match. A page can thus be short, or even empty, and still have a next one.
-    async fn list_of_room(
-        &self,
-        event: MatchId,
-        room: RoomView,
-        blocked: &[i64],
-        pick: Option<Pick>,
-        paging: CursorPaging,
-    ) -> sqlx::Result<(Vec<Listed>, Option<Cursor>)> {
-        let (mut listed, mut after) = (Vec::new(), paging.after.map_or(0, Cursor::id));
-        for step in CANDIDATES {
-            let candidates = if room.with_all_stands {
-                store::predictors_after(&self.db, event, after, step).await?
-            } else {
-                members::members_after(&self.db, room.id, after, step).await?
-            };
-            let Some(&last) = candidates.last() else { return Ok((listed, None)) };
-            let is_last_step = i64::try_from(candidates.len()).is_ok_and(|found| found < step);
-            let users =
-                if room.with_all_stands { members::in_stands(&self.db, event, &candidates).await? } else { candidates };
-            // Reads one row more than the page, to learn whether there is a next page.
-            let missing = paging.limit + 1 - i64::try_from(listed.len()).unwrap_or(i64::MAX);
-            listed.extend(store::list_of_users(&self.db, event, &users, blocked, pick, missing).await?);
-            let (page, next) = part(listed, paging.limit, |listed| listed.prediction.user_id.0);
-            if next.is_some() || is_last_step {
-                return Ok((page, next));
-            }
-            (listed, after) = (page, last);
-        }
-        Ok((listed, Some(Cursor::after(after))))
+        reader.read(async |db| list_part(&db, event, view, filter, only, paging).await).await
     }
 
     /// Returns the summary of all predictions of a match; `None` if the match does not exist.
-    pub async fn summary(&self, event: MatchId) -> sqlx::Result<Option<Summary>> {
-        store::summary(&self.db, event).await
+    pub async fn summary(&self, reader: &Reader, event: MatchId) -> sqlx::Result<Option<Summary>> {
+        reader.read(async |db| store::summary(&db, event).await).await
     }
 
     /// Returns one page of a user's own predictions, newest first, and the cursor of the next page.
     pub async fn own(
         &self,
+        reader: &Reader,
         user: UserId,
         filter: Option<OwnFilter>,
         paging: CursorPaging,
     ) -> sqlx::Result<(Vec<Own>, Option<Cursor>)> {
-        let now = if filter == Some(OwnFilter::Open) { Some(database::now(&self.db).await?) } else { None };
         let is_settled = filter == Some(OwnFilter::Settled);
-        let own = store::own(&self.db, user, now, is_settled, paging.after, paging.limit + 1).await?;
+        let read = async |db: PgPool| {
+            let now = if filter == Some(OwnFilter::Open) { Some(database::now(&db).await?) } else { None };
+            store::own(&db, user, now, is_settled, paging.after, paging.limit + 1).await
+        };
+        let own = reader.read(read).await?;
         Ok(part(own, paging.limit, |own| own.prediction.id.0))
     }
 
@@ -403,8 +356,8 @@ impl Predictions {
     }
 
     /// Compares a user's confidence with their hit rate.
-    pub async fn calibration(&self, user: UserId) -> sqlx::Result<Calibration> {
-        let settled = store::settled(&self.db, user).await?;
+    pub async fn calibration(&self, reader: &Reader, user: UserId) -> sqlx::Result<Calibration> {
+        let settled = reader.read(async |db| store::settled(&db, user).await).await?;
         // Late predictions have no earnings and are skipped.
         let earned = settled.iter().filter_map(|prediction| {
             let earnings = prediction.earnings()?;
@@ -412,4 +365,66 @@ impl Predictions {
         });
         Ok(Calibration::of(earned))
     }
+}
+
+/// Returns one page of a match's predictions, or the prediction of one user.
+async fn list_part(
+    db: &PgPool,
+    event: MatchId,
+    view: View,
+    filter: Filter,
+    only: Option<UserId>,
+    paging: CursorPaging,
+) -> sqlx::Result<(Vec<Listed>, Option<Cursor>)> {
+    let blocked = store::blocked(db, view.viewer).await?;
+    if let Some(user) = only {
+        let is_selected = filter.user_id.is_none_or(|requested| requested == user)
+            && paging.after.is_none_or(|after| user.0 > after.id())
+            && !blocked.contains(&user.0);
+        let listed =
+            if is_selected { store::list_of_user(db, event, user, view.room, filter.prediction).await? } else { None };
+        return Ok((listed.into_iter().collect(), None));
+    }
+    if let Some(room) = view.room {
+        return list_of_room(db, event, room, &blocked, filter.prediction, paging).await;
+    }
+    // Reads one row more than the page, to learn whether there is a next page.
+    let (pick, after, limit) = (filter.prediction, paging.after, paging.limit + 1);
+    let listed = store::list(db, event, &blocked, pick, after, limit).await?;
+    Ok(part(listed, paging.limit, |listed| listed.prediction.user_id.0))
+}
+
+/// Returns one page of the predictions of a room's members, and the cursor of the next page.
+///
+/// Examines candidates in the order of users: the room's members, or for a stand the match's predictors, because
+/// there are too many stands to read in order. The number of candidates per page is limited, so the cost does not
+/// depend on the size of the room or the match. A page can thus be short, or even empty, and still have a next one.
+async fn list_of_room(
+    db: &PgPool,
+    event: MatchId,
+    room: RoomView,
+    blocked: &[i64],
+    pick: Option<Pick>,
+    paging: CursorPaging,
+) -> sqlx::Result<(Vec<Listed>, Option<Cursor>)> {
+    let (mut listed, mut after) = (Vec::new(), paging.after.map_or(0, Cursor::id));
+    for step in CANDIDATES {
+        let candidates = if room.with_all_stands {
+            store::predictors_after(db, event, after, step).await?
+        } else {
+            members::members_after(db, room.id, after, step).await?
+        };
+        let Some(&last) = candidates.last() else { return Ok((listed, None)) };
+        let is_last_step = i64::try_from(candidates.len()).is_ok_and(|found| found < step);
+        let users = if room.with_all_stands { members::in_stands(db, event, &candidates).await? } else { candidates };
+        // Reads one row more than the page, to learn whether there is a next page.
+        let missing = paging.limit + 1 - i64::try_from(listed.len()).unwrap_or(i64::MAX);
+        listed.extend(store::list_of_users(db, event, &users, blocked, pick, missing).await?);
+        let (page, next) = part(listed, paging.limit, |listed| listed.prediction.user_id.0);
+        if next.is_some() || is_last_step {
+            return Ok((page, next));
+        }
+        (listed, after) = (page, last);
+    }
+    Ok((listed, Some(Cursor::after(after))))
 }

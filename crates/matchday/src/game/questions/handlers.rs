@@ -18,7 +18,10 @@ use super::{
     rules::{Answer, Choice, NumberScoring, Question, QuestionKind, Resolution, Status},
     service::{AnswerError, AnswerPage, Filter, Listed, Questions, StoredAnswer},
 };
-use crate::{catalogue::matches::rules::RoundNumber, identity::sessions::CurrentUser};
+use crate::{
+    catalogue::matches::rules::RoundNumber,
+    identity::{callers::CallerReader, sessions::CurrentUser},
+};
 
 impl From<AnswerError> for ApiError {
     fn from(error: AnswerError) -> Self {
@@ -219,6 +222,7 @@ impl QuestionItem {
 pub(super) async fn list_questions(
     State(questions): State<Questions>,
     user: CurrentUser,
+    CallerReader(reader): CallerReader,
     Query((wanted, paging)): Query<(ListParameters, Paging)>,
 ) -> Result<Json<QuestionList>, ApiError> {
     let filter = Filter {
@@ -228,7 +232,7 @@ pub(super) async fn list_questions(
         status: wanted.status,
         answered: wanted.answered,
     };
-    let (listed, total) = questions.list(user.id, &filter, paging).await?;
+    let (listed, total) = questions.list(&reader, user.id, &filter, paging).await?;
     let data = listed.into_iter().map(|(question, own)| QuestionItem::new(user.id, question, own)).collect();
     Ok(Json(QuestionList { data, meta: paging.meta(total) }))
 }

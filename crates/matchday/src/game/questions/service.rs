@@ -7,6 +7,7 @@ use platform::{
     batches::{BatchError, Batches},
     clock::Clock,
     database,
+    reads::Reader,
 };
 use sqlx::PgPool;
 use time::OffsetDateTime;
@@ -94,17 +95,22 @@ impl Questions {
     /// Returns a page of questions with the caller's answers, and the number of all.
     pub async fn list(
         &self,
+        reader: &Reader,
         user: UserId,
         filter: &Filter,
         paging: Paging,
     ) -> sqlx::Result<(Vec<(Question, Option<StoredAnswer>)>, i64)> {
-        let mut connection = self.db.acquire().await?;
-        let now = database::now(&mut *connection).await?;
-        let answered =
-            if filter.answered.is_some() { store::answered(&mut *connection, user).await? } else { Vec::new() };
-        let (questions, total) = store::list(&mut connection, now, filter, &answered, paging).await?;
-        let ids: Vec<i64> = questions.iter().map(|question| question.id.0).collect();
-        let answers = store::answers_of(&mut *connection, user, &ids).await?;
+        let read = async |db: PgPool| {
+            let mut connection = db.acquire().await?;
+            let now = database::now(&mut *connection).await?;
+            let answered =
+                if filter.answered.is_some() { store::answered(&mut *connection, user).await? } else { Vec::new() };
+            let (questions, total) = store::list(&mut connection, now, filter, &answered, paging).await?;
+            let ids: Vec<i64> = questions.iter().map(|question| question.id.0).collect();
+            let answers = store::answers_of(&mut *connection, user, &ids).await?;
+            Ok((questions, total, answers))
+        };
+        let (questions, total, answers) = reader.read(read).await?;
         let with_answer = |question: Question| {
             let answer = answers.get(&question.id).copied();
             (question, answer)

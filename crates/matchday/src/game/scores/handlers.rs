@@ -23,7 +23,7 @@ use crate::{
         RoomAddress,
         service::{RoomError, Rooms},
     },
-    identity::sessions::CurrentUser,
+    identity::{callers::CallerReader, sessions::CurrentUser},
 };
 
 /// `Retry-After` of a rebuild: building a large leaderboard takes a few seconds.
@@ -230,6 +230,7 @@ pub(super) async fn get_leaderboard(
     State(leaderboards): State<Leaderboards>,
     State(rooms): State<Rooms>,
     user: CurrentUser,
+    CallerReader(reader): CallerReader,
     Query((selection, top)): Query<(BoardQuery, Top)>,
 ) -> Result<Json<LeaderboardResponse>, ApiError> {
     let round = selection.tournament_id.zip(selection.round).map(|(id, RoundNumber(round))| (id, round));
@@ -252,7 +253,7 @@ pub(super) async fn get_leaderboard(
         None => leaderboards.global(table, user.id, shown).await?,
         Some(address) => match rooms.find_readable(user.id, address).await {
             Ok(room) => match rooms.large_room(&room).await? {
-                None => leaderboards.of_room(table, &room, user.id, shown).await?,
+                None => leaderboards.of_room(&reader, table, &room, user.id, shown).await?,
                 Some(id) => leaderboards.of_large_room(table, (id, &room), user.id, shown).await?,
             },
             Err(RoomError::NotFound) => Leaderboard::default(),

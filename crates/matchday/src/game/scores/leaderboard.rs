@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use platform::{Core, clock::Clock};
+use platform::{Core, clock::Clock, reads::Reader};
 use sqlx::PgPool;
 use web::ids::{RoomId, TournamentId, UserId};
 
@@ -164,14 +164,18 @@ impl Leaderboards {
     /// stands.
     pub async fn of_room(
         &self,
+        reader: &Reader,
         table: Table,
         room: &Room,
         viewer: UserId,
         top: i64,
     ) -> Result<Leaderboard, LeaderboardError> {
         let scope = self.scope(table);
-        let users = members::all(&self.db, room.id, room.stand_of()).await?;
-        let scores = store::scores_of_users(&self.db, &scope.to_string(), &users).await?;
+        let read = async |db: PgPool| {
+            let users = members::all(&db, room.id, room.stand_of()).await?;
+            store::scores_of_users(&db, &scope.to_string(), &users).await
+        };
+        let scores = reader.read(read).await?;
         let standing = |row: &ScoreRow| Standing { points: row.points, exact: row.exact, correct: row.correct };
         let standings = scores.iter().map(|row| (UserId(row.user_id), standing(row))).collect();
         self.named(View::of(standings, viewer, top), scope, viewer).await

@@ -776,7 +776,9 @@ pub(super) fn milliseconds(time: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use platform::{Environment, clock::SystemClock, random::SystemRandom, rate_limit::RateLimiter, testing::settings};
+    use platform::{
+        Environment, clock::SystemClock, random::SystemRandom, rate_limit::RateLimiter, reads::Reads, testing::settings,
+    };
 
     use super::*;
     use crate::testing::redis_for_tests;
@@ -791,6 +793,7 @@ mod tests {
         let unreachable = PgPool::connect_lazy("postgres://127.0.0.1:1/none").expect("an address");
         let core = Core {
             env: Environment::Testing,
+            reads: Reads::from_primary(unreachable.clone()),
             db: unreachable,
             shards: platform::shards::Shards::default(),
             clock: Arc::new(SystemClock),

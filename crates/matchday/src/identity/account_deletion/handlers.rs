@@ -10,6 +10,7 @@ use web::{
 
 use super::service::{AccountDeletion, DeletionError, Export};
 use crate::identity::{
+    callers::CallerReader,
     codes::{Code, service::GuessPermit},
     sessions::CurrentUser,
     sms::templates::Language,
@@ -110,9 +111,10 @@ impl From<DeletionError> for ApiError {
 pub(super) async fn export_me(
     State(deletion): State<AccountDeletion>,
     user: CurrentUser,
+    CallerReader(reader): CallerReader,
 ) -> Result<impl IntoResponse, ApiError> {
     permitted(deletion.permit_export(user.id).await)?;
-    let export = deletion.export(user.id).await?;
+    let export = deletion.export(&reader, user.id).await?;
     Ok(([NO_STORE, ATTACHMENT], Json(ExportResponse { data: ExportItem(export) })))
 }
 

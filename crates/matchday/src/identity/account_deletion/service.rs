@@ -8,12 +8,13 @@ use platform::{
     clock::Clock,
     outbox::{self, Message},
     rate_limit::{Decision, Limit, RateLimiter},
+    reads::Reader,
     stream::Streams,
     telemetry,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use sqlx::PgConnection;
+use sqlx::{PgConnection, PgPool};
 use time::OffsetDateTime;
 use tokio::sync::{Notify, Semaphore};
 use web::{ClientNetwork, ids::UserId};
@@ -181,21 +182,24 @@ impl AccountDeletion {
     }
 
     /// Exports all rows of a user from one database snapshot.
-    pub async fn export(&self, user: UserId) -> Result<Export, DeletionError> {
+    pub async fn export(&self, reader: &Reader, user: UserId) -> Result<Export, DeletionError> {
         let inner = &*self.inner;
         let turn = tokio::time::timeout(PATIENCE, inner.exports.acquire()).await;
         let _turn = turn.ok().and_then(Result::ok).ok_or(DeletionError::Busy)?;
         let account = inner.login.accounts.find(user).await?.ok_or(DeletionError::NoSuchAccount)?;
-        let mut tx =
-            platform::database::begin_with(&inner.login.db, "begin isolation level repeatable read read only").await?;
-        let person = self.person(&mut tx, user, account.phone.as_ref()).await?;
-        let mut export = Vec::with_capacity(TABLES.len());
-        for table in TABLES {
-            let rows = store::export(&mut tx, table, &person).await?;
-            export.push((table.name, RawValue::from_string(rows)?));
-        }
-        tx.commit().await?;
-        Ok(export)
+        let phone = account.phone.as_ref();
+        let read = async |db: PgPool| {
+            let mut tx = platform::database::begin_with(&db, "begin isolation level repeatable read read only").await?;
+            let person = self.person(&mut tx, user, phone).await?;
+            let mut rows = Vec::with_capacity(TABLES.len());
+            for table in TABLES {
+                rows.push(store::export(&mut tx, table, &person).await?);
+            }
+            tx.commit().await?;
+            Ok(rows)
+        };
+        let rows = reader.read(read).await?;
+        TABLES.iter().zip(rows).map(|(table, rows)| Ok((table.name, RawValue::from_string(rows)?))).collect()
     }
 
     /// Sends the code that confirms a deletion to the account's phone.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use matrix_appservice::Credentials;
+use platform::reads::Reads;
 use secrecy::SecretString;
 use sqlx::PgPool;
 use time::OffsetDateTime;
@@ -10,6 +11,7 @@ use time::OffsetDateTime;
 use super::hooks::ChatAccess;
 use crate::identity::{
     accounts::service::{Account, Accounts, CreateError},
+    callers,
     codes::{
         Code, Subject,
         service::{CheckError, Codes, CorrectCode, GuessPermit},
@@ -22,6 +24,7 @@ use crate::identity::{
 #[derive(Clone)]
 pub struct Login {
     pub db: PgPool,
+    pub reads: Reads,
     pub codes: Codes,
     pub accounts: Accounts,
     pub sessions: Sessions,
@@ -107,6 +110,8 @@ impl Login {
         // Runs after the commit: a homeserver failure leaves the user logged in without chat, but never with a partial
         // account.
         let credentials = self.chat.admit(&account, &issued, client).await;
+        // The request has no token from which its writer could be known.
+        self.reads.note_write(&[callers::user(account.id)]).await;
         Ok(LoggedIn { account, token: issued.token, credentials })
     }
 

@@ -12,3 +12,4 @@ pub mod settings;
 mod store;
 
 pub(crate) use self::extract::{Authorized, AuthorizesKeys, StatesScope};
+pub(crate) use self::rules::read_text as id_in;

@@ -45,7 +45,7 @@ pub(super) fn make_text(env: Environment, id: ServerKeyId, random: [u8; 32]) -> 
 }
 
 /// Returns the id in a well-formed text.
-pub(super) fn read_text(text: &str) -> Option<ServerKeyId> {
+pub(crate) fn read_text(text: &str) -> Option<ServerKeyId> {
     let (start, sum) = text.rsplit_once('_')?;
     if text.len() > 100 || checksum(start) != sum {
         return None;

@@ -3,7 +3,7 @@
 use axum::extract::FromRequestParts;
 use http::{HeaderMap, header::AUTHORIZATION, request::Parts};
 use web::{
-    ApiError, WebState,
+    ApiError,
     ids::{SessionId, UserId},
 };
 
@@ -11,9 +11,10 @@ use super::{
     service::{Checked, Sessions},
     user_limit::UserLimit,
 };
+use crate::identity::callers::HasReads;
 
 /// Router state that can authenticate callers by their tokens.
-pub trait Authenticates: WebState {
+pub trait Authenticates: HasReads {
     fn sessions(&self) -> &Sessions;
 
     /// Per-user rate limit of this process, if one is configured.

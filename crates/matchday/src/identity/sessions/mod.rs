@@ -20,6 +20,9 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 pub use self::extract::{Authenticates, CurrentUser, MaybeUser, StreamUser};
 pub(crate) use self::extract::{Counted, token_of};
+#[cfg(test)]
+pub(crate) use self::rules::make_token;
+pub(crate) use self::rules::read_token as user_in;
 use self::service::Sessions;
 
 pub(crate) fn routes<S: Authenticates>() -> OpenApiRouter<S>

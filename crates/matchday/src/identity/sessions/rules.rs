@@ -34,7 +34,7 @@ impl TokenHash {
 }
 
 /// Makes a token from 256 random bits and returns it with its hash.
-pub(super) fn make_token(user: UserId, random: [u8; 32]) -> (SecretString, TokenHash) {
+pub(crate) fn make_token(user: UserId, random: [u8; 32]) -> (SecretString, TokenHash) {
     let owner = base36(user.0.unsigned_abs());
     let start = format!("md_{owner}_{}", base62(&random, SECRET_LENGTH));
     let token = format!("{start}_{}", checksum(&start));
@@ -43,7 +43,7 @@ pub(super) fn make_token(user: UserId, random: [u8; 32]) -> (SecretString, Token
 }
 
 /// Returns the user id in a well-formed token.
-pub(super) fn read_token(token: &str) -> Option<UserId> {
+pub(crate) fn read_token(token: &str) -> Option<UserId> {
     let (start, sum) = token.rsplit_once('_')?;
     if token.len() > 100 || checksum(start) != sum {
         return None;

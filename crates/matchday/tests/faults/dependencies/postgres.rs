@@ -54,6 +54,21 @@ impl Postgres {
         postgres
     }
 
+    /// Starts a streaming replica of this server.
+    pub(crate) async fn replica(&self) -> Self {
+        let [port] = free_ports();
+        let directory = Directory::new("replica");
+        let data = directory.join("data");
+        directory_of_postgres(&data);
+        let mut backup = command(RunAs::Postgres, programs().join("pg_basebackup"));
+        backup.args(["-h", "127.0.0.1", "-p", &self.port.to_string(), "-U", "matchday"]);
+        backup.args(["-R", "-X", "stream", "-c", "fast", "--no-sync"]);
+        run(backup.arg("-D").arg(&data).current_dir("/"));
+        let mut replica = Self { port, data, directory, process: None };
+        replica.restart().await;
+        replica
+    }
+
     /// Starts the server again on the same port.
     pub(crate) async fn restart(&mut self) {
         let mut server = command(RunAs::Postgres, programs().join("postgres"));
