@@ -373,11 +373,12 @@ enum DatabaseCheck {
     Unavailable,
 }
 
-/// Checks schema, privileges and durability before a long-running process starts. The checks run concurrently, so
-/// an unavailable database costs one timeout, not three.
+/// Checks schema, privileges, pooler and durability before a long-running process starts. The checks run concurrently, so
+/// an unavailable database costs one timeout, not four.
 async fn check_database(app: &App) -> anyhow::Result<DatabaseCheck> {
-    let (schema, rights, ()) = tokio::join!(check_schema(app), check_rights(app), check_durability(app));
-    let passed = schema? == DatabaseCheck::Passed && rights? == DatabaseCheck::Passed;
+    let (schema, rights, pooler, ()) =
+        tokio::join!(check_schema(app), check_rights(app), check_pooler(app), check_durability(app));
+    let passed = [schema?, rights?, pooler?].iter().all(|check| *check == DatabaseCheck::Passed);
     Ok(if passed { DatabaseCheck::Passed } else { DatabaseCheck::Unavailable })
 }
 
@@ -415,6 +416,22 @@ async fn check_rights(app: &App) -> anyhow::Result<DatabaseCheck> {
         "database.url: the role \"{role}\" can modify the append-only tables {tables}; connect as a member of \
          matchday_app that owns no tables, and migrate with database.owner_url"
     )
+}
+
+/// Refuses to start if a pooler shares connections, but does not set what the process cannot set on them.
+async fn check_pooler(app: &App) -> anyhow::Result<DatabaseCheck> {
+    match database::missing_pooler_settings(&app.core.db, app.core.writer_settings).await {
+        Ok(missing) if missing.is_empty() => Ok(DatabaseCheck::Passed),
+        Ok(missing) => bail!(
+            "database.transaction_pooling: the connections of the pooler lack {}; set connect_query as in \
+             deploy/pgbouncer/pgbouncer.ini",
+            missing.join(", ")
+        ),
+        Err(error) => {
+            tracing::debug!(%error, "check of the pooler's settings failed; retried later");
+            Ok(DatabaseCheck::Unavailable)
+        }
+    }
 }
 
 /// Warns about a role or database whose sessions would lose acknowledged commits in a crash. The process overrides the

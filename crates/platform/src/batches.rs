@@ -19,7 +19,7 @@ use sqlx::{Executor as _, PgConnection, PgPool, Postgres, pool::PoolConnection};
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    database,
+    database::{self, WriterSettings},
     shards::{Ranges, Shards, shard_of},
 };
 
@@ -95,13 +95,13 @@ struct Request<W: Write> {
 }
 
 impl<W: Write> Batches<W> {
-    /// Starts one task for each writer, each with its own connection and a queue of length `queue`. `timeout` limits
-    /// each statement. A batch contains users of one of the `shards`.
-    pub fn start(db: &PgPool, shards: &Shards, timeout: Duration, queue: usize, writers: Vec<W>) -> Self {
-        let db = database::writers(db, u32::try_from(writers.len()).unwrap_or(u32::MAX), timeout);
+    /// Starts one task for each writer, each with its own connection and a queue of length `queue`. A batch contains users
+    /// of one of the `shards`.
+    pub fn start(db: &PgPool, shards: &Shards, config: WriterSettings, queue: usize, writers: Vec<W>) -> Self {
+        let db = database::writers(db, u32::try_from(writers.len()).unwrap_or(u32::MAX), config);
         let writers = writers.into_iter().map(|write| {
             let (sender, requests) = mpsc::channel(queue);
-            let limit = timeout + Duration::from_secs(2);
+            let limit = config.statement_timeout + Duration::from_secs(2);
             let (db, shards) = (db.clone(), shards.clone());
             let growth = Growth::default();
             tokio::spawn(Writer { db, shards, connection: None, growth, limit, write }.run(requests));
@@ -342,6 +342,9 @@ mod tests {
     use super::*;
     use crate::testing::{eventually, with_pools};
 
+    const FIVE_SECONDS: WriterSettings =
+        WriterSettings { statement_timeout: Duration::from_secs(5), transaction_pooling: false };
+
     /// Entries are pairs of an optional key and a number.
     struct Toy;
 
@@ -498,7 +501,7 @@ mod tests {
                 calls: Arc::default(),
                 gate: Arc::new(Semaphore::new(0)),
             };
-            let batches = Batches::start(&db, &Shards::one(), Duration::from_secs(5), 10, vec![scripted.clone()]);
+            let batches = Batches::start(&db, &Shards::one(), FIVE_SECONDS, 10, vec![scripted.clone()]);
             let write = |entry| {
                 let batches = batches.clone();
                 tokio::spawn(async move { batches.write(1, entry).await.ok() })
@@ -564,7 +567,7 @@ mod tests {
                 sqlx::raw_sql(statement).execute(&owner).await.expect("analysed");
             }
             let planned = Planned::default();
-            let batches = Batches::start(&owner, &Shards::one(), Duration::from_secs(5), 10_000, vec![planned.clone()]);
+            let batches = Batches::start(&owner, &Shards::one(), FIVE_SECONDS, 10_000, vec![planned.clone()]);
             for first in (0..2_000).step_by(100) {
                 let hundred = (first..first + 100).map(|number| batches.write(1, number));
                 let written = futures_util::future::join_all(hundred).await;

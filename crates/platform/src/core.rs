@@ -1,11 +1,14 @@
 //! Handles shared by most services.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use sqlx::PgPool;
 use tokio::sync::Notify;
 
-use crate::{Environment, clock::Clock, random::Random, rate_limit::RateLimiter, reads::Reads, shards::Shards};
+use crate::{
+    Environment, clock::Clock, database::WriterSettings, random::Random, rate_limit::RateLimiter, reads::Reads,
+    shards::Shards,
+};
 
 /// The database pool, clock and other handles that most services need. Cheap to clone.
 #[derive(Clone)]
@@ -23,8 +26,7 @@ pub struct Core {
     /// Notified after this process wrote a message to the outbox, so the relay publishes it without waiting for a
     /// poll.
     pub outbox_written: Arc<Notify>,
-    /// Maximum duration of one database statement.
-    pub statement_timeout: Duration,
+    pub writer_settings: WriterSettings,
 }
 
 impl Core {

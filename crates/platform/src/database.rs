@@ -33,6 +33,10 @@ section! {
         /// coins, two for token checks, one for readiness, and one for checks of a replica. Also the maximum number of
         /// connections to a replica, in addition to one for checks.
         max_connections: u32 = "16",
+        /// Whether `database.url` leads to PgBouncer in transaction mode. Connections are then shared, so the process
+        /// sets nothing on them; `deploy/pgbouncer/pgbouncer.ini` does. Batch writers connect to the database with
+        /// `_writers` at the end of its name.
+        transaction_pooling: bool = "false",
         /// Time that a request waits for a free connection before it responds 503.
         acquire_timeout: Duration = "3s",
         /// Maximum duration of one statement on the server. Also ends statements whose request has timed out.
@@ -84,7 +88,10 @@ const DURABLE: &str =
 
 /// Creates a pool that connects on first use, so a process can start and report its state without the database.
 pub fn pool(config: &Settings) -> Result<PgPool, sqlx::Error> {
-    Ok(with_session_settings(bounded(config), config.statement_timeout).connect_lazy_with(connection(&config.url)?))
+    let options = bounded(config);
+    let options =
+        if config.transaction_pooling { options } else { with_session_settings(options, config.statement_timeout) };
+    Ok(options.connect_lazy_with(connection(&config.url)?))
 }
 
 /// Creates a pool for the replica, if there is one. A read that fails on the replica is repeated on the primary, so it
@@ -121,7 +128,16 @@ fn with_session_settings(options: PgPoolOptions, statement_timeout: Duration) ->
 /// execution takes longer than running it. Scans and joins that do not read by key are off, and reading by key costs the
 /// planner nothing but the rows: from the statistics of a table, which lag a minute behind a burst of writes, it would
 /// choose to read the whole table.
-pub fn writers(db: &PgPool, connections: u32, statement_timeout: Duration) -> PgPool {
+///
+/// With a pooler, these are settings of its connections to a database of another name.
+pub fn writers(db: &PgPool, connections: u32, config: WriterSettings) -> PgPool {
+    let WriterSettings { statement_timeout, transaction_pooling } = config;
+    let options = db.options().clone().min_connections(0).max_connections(connections);
+    let to = (*db.connect_options()).clone();
+    if transaction_pooling {
+        let name = format!("{}_writers", to.get_database().unwrap_or_else(|| to.get_username()));
+        return options.connect_lazy_with(to.database(&name));
+    }
     let settings = format!(
         "set enable_seqscan = off; set enable_bitmapscan = off; set enable_material = off; set enable_hashjoin = off;
          set enable_mergejoin = off; set random_page_cost = 0; set cpu_index_tuple_cost = 0; set cpu_tuple_cost = 1;
@@ -131,13 +147,50 @@ pub fn writers(db: &PgPool, connections: u32, statement_timeout: Duration) -> Pg
         citus::GENERIC_PLANS,
     );
     let settings: Arc<str> = settings.into();
-    let options = db.options().clone().min_connections(0).max_connections(connections);
     options
         .after_connect(move |connection, _| {
             let settings = Arc::clone(&settings);
             Box::pin(async move { connection.execute(AssertSqlSafe(&*settings)).await.map(|_| ()) })
         })
-        .connect_lazy_with((*db.connect_options()).clone())
+        .connect_lazy_with(to)
+}
+
+/// How batch writers connect.
+#[derive(Clone, Copy, Debug)]
+pub struct WriterSettings {
+    /// Maximum duration of one statement.
+    pub statement_timeout: Duration,
+    pub transaction_pooling: bool,
+}
+
+impl From<&Settings> for WriterSettings {
+    fn from(config: &Settings) -> Self {
+        Self { statement_timeout: config.statement_timeout, transaction_pooling: config.transaction_pooling }
+    }
+}
+
+/// Returns the settings that a pooler does not set on its connections, if it must. Without them, a statement could run
+/// without a limit, lose a commit, or read a whole table for each batch.
+pub async fn missing_pooler_settings(db: &PgPool, config: WriterSettings) -> sqlx::Result<Vec<&'static str>> {
+    if !config.transaction_pooling {
+        return Ok(Vec::new());
+    }
+    let general = "select current_setting('statement_timeout') <> '0'
+                          and current_setting('idle_in_transaction_session_timeout') <> '0',
+                          current_setting('jit') = 'off', current_setting('synchronous_commit') <> 'off'";
+    let names = ["timeouts", "jit", "synchronous_commit"];
+    let (timeouts, jit, durable): (bool, bool, bool) = sqlx::query_as(general).fetch_one(db).await?;
+    let mut missing: Vec<_> =
+        names.into_iter().zip([timeouts, jit, durable]).filter(|(_, is_set)| !is_set).map(|(name, _)| name).collect();
+    let writers = writers(db, 1, config);
+    let planner = "select current_setting('enable_seqscan') = 'off'
+                          and current_setting('plan_cache_mode') = 'force_generic_plan'";
+    let has_plans: sqlx::Result<bool> = sqlx::query_scalar(planner).fetch_one(&writers).await;
+    writers.close().await;
+    if !has_plans? {
+        missing.push("planner settings of the database with _writers");
+    }
+    Ok(missing)
 }
 
 /// Creates a pool with the role that owns the tables.
@@ -552,7 +605,7 @@ mod tests {
                 owner.execute(AssertSqlSafe(alter)).await.expect("altered");
                 let db = connect();
                 assert_eq!(shown(&db).await, expected, "{given}");
-                assert_eq!(shown(&writers(&db, 1, Duration::from_secs(5))).await, expected, "{given}");
+                assert_eq!(shown(&writers(&db, 1, WriterSettings::from(&config))).await, expected, "{given}");
                 assert_eq!(is_durable_by_default(&db).await.expect("read"), by_default, "{given}");
             }
         })

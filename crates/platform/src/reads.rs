@@ -219,11 +219,11 @@ impl Reader {
     ///
     /// Any error of the replica leads to a second attempt: besides being unavailable, it may cancel a statement that
     /// conflicts with replication, or lack a table that the latest migration has created.
-    pub async fn read<T>(&self, read: impl AsyncFn(PgPool) -> sqlx::Result<T>) -> sqlx::Result<T> {
+    pub async fn read<T>(&self, read: impl AsyncFnOnce(PgPool) -> sqlx::Result<T> + Clone) -> sqlx::Result<T> {
         let Some(replica) = &self.replica else { return read(self.primary.clone()).await };
         let mut reason = self.reason;
         if !self.is_bound_to_primary() && replica.usable().is_ok() {
-            match replica.read(read(replica.db.clone())).await {
+            match replica.read(read.clone()(replica.db.clone())).await {
                 Ok(value) => {
                     counter!("matchday_reads_total", "target" => "replica", "reason" => "").increment(1);
                     return Ok(value);

@@ -6,6 +6,7 @@ pub(crate) mod haproxy;
 pub(crate) mod nginx;
 pub(crate) mod people;
 pub(crate) mod pgbench;
+pub(crate) mod pgbouncer;
 pub(crate) mod postgres;
 pub(crate) mod service;
 pub(crate) mod synapse;

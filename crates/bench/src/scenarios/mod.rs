@@ -12,6 +12,7 @@ mod idle_processes;
 mod join_storm;
 mod leagues;
 mod login;
+mod pgbouncer;
 mod points;
 mod predictions;
 mod rank;
@@ -57,7 +58,7 @@ pub(crate) struct Scenario {
 }
 
 /// All scenarios, in the order of the report.
-pub(crate) const ALL: [Scenario; 24] = [
+pub(crate) const ALL: [Scenario; 25] = [
     Scenario { name: "events-list", run: |stage| Box::pin(events_list::run(stage)) },
     Scenario { name: "predict-burst", run: |stage| Box::pin(predictions::burst(stage)) },
     Scenario { name: "predict-lone", run: |stage| Box::pin(predictions::lone(stage)) },
@@ -75,6 +76,7 @@ pub(crate) const ALL: [Scenario; 24] = [
     Scenario { name: "idle", run: |stage| Box::pin(idle::run(stage)) },
     Scenario { name: "idle-processes", run: |stage| Box::pin(idle_processes::run(stage)) },
     Scenario { name: "read-replica", run: |stage| Box::pin(read_replica::run(stage)) },
+    Scenario { name: "pgbouncer", run: |stage| Box::pin(pgbouncer::run(stage)) },
     Scenario { name: "stream", run: |stage| Box::pin(stream::run(stage)) },
     Scenario { name: "scores", run: |stage| Box::pin(scores::run(stage)) },
     Scenario { name: "rule-sets", run: |stage| Box::pin(rule_sets::run(stage)) },

@@ -2,6 +2,7 @@
 //! transaction.
 
 use std::{
+    net::SocketAddr,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -42,9 +43,9 @@ updated_at = excluded.updated_at returning id, created_at;
 ";
 
 /// Predictions of all users in turn, for the current match.
-fn predicting(service: &Service, tokens: &Arc<Vec<String>>, event: &Arc<AtomicU64>) -> Target {
+pub(super) fn predicting(address: SocketAddr, tokens: &Arc<Vec<String>>, event: &Arc<AtomicU64>) -> Target {
     let (tokens, event) = (Arc::clone(tokens), Arc::clone(event));
-    http(service.public, move |number, into| {
+    http(address, move |number, into| {
         let user = usize::try_from(number).unwrap_or_default() % tokens.len();
         let pick = ["home", "draw", "away"][user % 3];
         let event = event.load(Relaxed);
@@ -79,7 +80,7 @@ pub(super) async fn set_up(
 }
 
 /// Number of predictions for a match.
-async fn predictions_of(pool: &PgPool, event: u64) -> anyhow::Result<f64> {
+pub(super) async fn predictions_of(pool: &PgPool, event: u64) -> anyhow::Result<f64> {
     let event = i64::try_from(event)?;
     let count: i64 =
         sqlx::query_scalar("select count(*) from predictions where event_id = $1").bind(event).fetch_one(pool).await?;
@@ -97,7 +98,7 @@ pub(super) async fn burst(stage: &Stage) -> anyhow::Result<Vec<Outcome>> {
     pgbench.set("n", 0);
 
     let event = Arc::new(AtomicU64::new(0));
-    let (ours, warming) = (predicting(&service, &tokens, &event), empty(&service, &tokens));
+    let (ours, warming) = (predicting(service.public, &tokens, &event), empty(&service, &tokens));
     let load = Load { connections: CONNECTIONS, length: stage.length, rate: None };
     let mut outcomes = Vec::new();
     for cold in [false, true] {
@@ -113,7 +114,7 @@ pub(super) async fn burst(stage: &Stage) -> anyhow::Result<Vec<Outcome>> {
                     if cold {
                         // A new process has no cached sessions.
                         let fresh = stage.serve(&setting, &["--no-workers"]).await?;
-                        target = predicting(&fresh, &tokens, &event);
+                        target = predicting(fresh.public, &tokens, &event);
                         service_now = Some(fresh);
                     } else {
                         fill_cache(stage, &warming, USERS).await?;
@@ -172,7 +173,7 @@ pub(super) async fn lone(stage: &Stage) -> anyhow::Result<Vec<Outcome>> {
     let mut pgbench = Pgbench::new(stage, name, UPSERT)?;
     pgbench.set("n", 0);
     let event = Arc::new(AtomicU64::new(0));
-    let (ours, nothing) = (predicting(&service, &tokens, &event), empty(&service, &tokens));
+    let (ours, nothing) = (predicting(service.public, &tokens, &event), empty(&service, &tokens));
     // One at a time on a schedule: each request completes long before the next is due.
     let load = Load { connections: 1, length: stage.length, rate: Some(400.0) };
     let (mut of_ours, mut of_bare, mut of_nothing) = (Latency::default(), Latency::default(), Latency::default());

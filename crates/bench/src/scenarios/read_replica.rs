@@ -59,7 +59,8 @@ pub(super) async fn run(stage: &Stage) -> anyhow::Result<Vec<Outcome>> {
         Group { name: "the replica", leader: replica.id(), with_children: true },
     ];
     let lists = |service: &Service| requests(service, |_| "/api/auth/predictions?per_page=20".to_owned());
-    let tables = |service: &Service| requests(service, |user| format!("/api/auth/leagues/{}/table", user / MEMBERS + 1));
+    let tables =
+        |service: &Service| requests(service, |user| format!("/api/auth/leagues/{}/table", user / MEMBERS + 1));
     let mut outcomes = Vec::new();
     for (scenario, what, [ours, bare]) in [
         ("read-replica-lists", "Lists of the caller's predictions", [lists(&replicated), lists(&alone)]),

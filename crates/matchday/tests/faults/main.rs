@@ -14,6 +14,7 @@ mod leaderboards;
 mod load;
 mod match_day;
 mod nats;
+mod pgbouncer;
 mod postgres;
 mod redis;
 mod replica;

@@ -509,7 +509,7 @@ pub(super) async fn remove_reported_message(
 ) -> PageResult {
     let operator = posted.operator()?;
     let server = state.server_name.as_deref().unwrap_or_default();
-    let found = state.console.find_report(server, id).await?.ok_or(PageError::NotFound("report"))?;
+    let found = state.console.find_report_to_act(server, id).await?.ok_or(PageError::NotFound("report"))?;
     let room: Option<RoomAddress> = found.row.room_id.as_deref().and_then(|room| room.parse().ok());
     let room = room.ok_or(PageError::NotFound("room"))?;
     state.removals.remove_by_operator(&room, &found.row.event_id, &operator).await?;

@@ -7,11 +7,11 @@ use platform::{
     Core,
     clock::Clock,
     database,
-    reads::{Caller, Reads},
+    reads::{Caller, Reader, Reads},
     settings::CodeKey,
 };
 use scoring::Outcome;
-use sqlx::{PgPool, Postgres, Transaction};
+use sqlx::PgPool;
 use time::{Duration, OffsetDateTime};
 use tokio::sync::Semaphore;
 use web::ids::{MatchId, RuleSetId, TournamentId, UserId};
@@ -46,8 +46,6 @@ const MAX_CONCURRENT: usize = 3;
 
 /// All operators. After an action of one, the others see it too.
 pub(crate) const CALLER: Caller = Caller::new("console", 0);
-
-type Snapshot = Transaction<'static, Postgres>;
 
 /// Number of rows on a page of a list.
 pub(super) const PAGE: i64 = 25;
@@ -228,23 +226,24 @@ impl Console {
         self.verifier.check().await
     }
 
-    /// Reads one snapshot, perhaps of a replica. Reads that decide about an action use the primary.
-    async fn read<T>(&self, read: impl AsyncFn(Snapshot) -> sqlx::Result<T>) -> sqlx::Result<T> {
-        let reader = self.reads.reader(CALLER).await;
-        reader.read(async |db| read(store::begin_read(&db).await?).await).await
+    /// Databases for pages. Reads that decide about an action use the primary.
+    async fn reader(&self) -> Reader {
+        self.reads.reader(CALLER).await
     }
 
     /// Counts unpublished messages and open reports.
     pub async fn waiting(&self) -> sqlx::Result<Waiting> {
-        let read = async |mut tx: Snapshot| {
+        let read = async |db: PgPool| {
+            let mut tx = store::begin_read(&db).await?;
             Ok(Waiting { outbox: store::outbox(&mut tx).await?, reports: reports::count_open(&mut tx).await? })
         };
-        self.read(read).await
+        self.reader().await.read(read).await
     }
 
     /// Unpublished messages by subject: count and time of the oldest.
     pub async fn outbox(&self) -> sqlx::Result<Vec<(String, i64, Option<OffsetDateTime>)>> {
-        self.read(async |mut tx| store::outbox_by_subject(&mut *tx).await).await
+        let read = async |db: PgPool| store::outbox_by_subject(&mut *store::begin_read(&db).await?).await;
+        self.reader().await.read(read).await
     }
 
     /// Returns all tournaments.
@@ -254,15 +253,17 @@ impl Console {
 
     /// Lists matches by start time, with the tournaments to filter by.
     pub async fn matches(&self, filter: &MatchFilter) -> sqlx::Result<(Listed<MatchRow>, Vec<TournamentRow>)> {
-        let read = async |mut tx: Snapshot| {
+        let read = async |db: PgPool| {
+            let mut tx = store::begin_read(&db).await?;
             let rows = store::matches(&mut tx, filter, PAGE + 1).await?;
             Ok((Listed::cut(rows), store::tournaments(&mut tx).await?))
         };
-        self.read(read).await
+        self.reader().await.read(read).await
     }
 
     pub async fn find_match(&self, event: MatchId) -> sqlx::Result<Option<MatchView>> {
-        let read = async |mut tx: Snapshot| {
+        let read = async |db: PgPool| {
+            let mut tx = store::begin_read(&db).await?;
             let Some(row) = store::find_match(&mut tx, event).await? else { return Ok(None) };
             Ok(Some(MatchView {
                 results: store::results(&mut tx, event).await?,
@@ -273,11 +274,12 @@ impl Console {
                 row,
             }))
         };
-        self.read(read).await
+        self.reader().await.read(read).await
     }
 
     pub async fn rule_sets(&self) -> sqlx::Result<Vec<RuleSetUse>> {
-        let read = async |mut tx: Snapshot| {
+        let read = async |db: PgPool| {
+            let mut tx = store::begin_read(&db).await?;
             let uses = store::rule_set_uses(&mut tx).await?;
             let rule_sets = rule_sets::service::all(&mut *tx).await?;
             let count =
@@ -288,7 +290,7 @@ impl Console {
             };
             Ok(rule_sets.into_iter().map(with_count).collect())
         };
-        self.read(read).await
+        self.reader().await.read(read).await
     }
 
     /// Returns a rule set with all tournaments, and its effect on one of them. The effect is missing if it takes too long
@@ -298,11 +300,12 @@ impl Console {
         id: RuleSetId,
         tournament: Option<TournamentId>,
     ) -> sqlx::Result<Option<(RuleSetView, Vec<TournamentRow>)>> {
-        let read = async |mut tx: Snapshot| {
+        let read = async |db: PgPool| {
+            let mut tx = store::begin_read(&db).await?;
             let rule_set = rule_sets::service::all(&mut *tx).await?.into_iter().find(|rule_set| rule_set.id == id);
             Ok((rule_set, store::tournaments(&mut tx).await?))
         };
-        let (rule_set, tournaments) = self.read(read).await?;
+        let (rule_set, tournaments) = self.reader().await.read(read).await?;
         let Some(rule_set) = rule_set else { return Ok(None) };
         let effect = match tournament {
             Some(tournament) => self.rule_set_effect(id, tournament).await?,
@@ -373,17 +376,19 @@ impl Console {
 
     /// Lists the users with the greatest ids below `below`.
     pub async fn newest_users(&self, below: Option<i64>) -> sqlx::Result<Listed<UserRow>> {
-        let read = async |mut tx: Snapshot| Ok(Listed::cut(store::newest_users(&mut tx, below, PAGE + 1).await?));
-        self.read(read).await
+        let read = async |db: PgPool| store::newest_users(&mut *store::begin_read(&db).await?, below, PAGE + 1).await;
+        Ok(Listed::cut(self.reader().await.read(read).await?))
     }
 
     pub async fn user_of_phone(&self, phone: &Phone) -> sqlx::Result<Option<UserId>> {
-        self.read(async |mut tx| store::user_of_phone(&mut tx, phone).await).await
+        let read = async |db: PgPool| store::user_of_phone(&mut *store::begin_read(&db).await?, phone).await;
+        self.reader().await.read(read).await
     }
 
     /// Finds users by id or by the start of a username.
     pub async fn search_users(&self, text: &str) -> sqlx::Result<Listed<UserRow>> {
-        let read = async |mut tx: Snapshot| {
+        let read = async |db: PgPool| {
+            let mut tx = store::begin_read(&db).await?;
             let name = text.to_lowercase();
             let mut rows = store::users_named_from(&mut tx, &name, PAGE + 1).await?;
             if let Ok(id) = text.parse::<UserId>() {
@@ -391,16 +396,17 @@ impl Console {
             }
             Ok(Listed::cut(rows))
         };
-        self.read(read).await
+        self.reader().await.read(read).await
     }
 
     /// Returns the data for the page of a user. `chat_name` maps a username to its Matrix id.
     pub async fn find_user(
         &self,
         user: UserId,
-        chat_name: impl Fn(&str) -> Option<String>,
+        chat_name: impl Fn(&str) -> Option<String> + Sync,
     ) -> sqlx::Result<Option<UserView>> {
-        let read = async |mut tx: Snapshot| {
+        let read = async |db: PgPool| {
+            let mut tx = store::begin_read(&db).await?;
             let Some(row) = store::users_by_id(&mut tx, user).await?.pop() else { return Ok(None) };
             let sender = chat_name(&row.username);
             Ok(Some(UserView {
@@ -418,7 +424,7 @@ impl Console {
                 row,
             }))
         };
-        self.read(read).await
+        self.reader().await.read(read).await
     }
 
     /// Returns a user's full phone number and records the operator and the reason.
@@ -447,7 +453,8 @@ impl Console {
             most: PAGE + 1,
             offset: filter.page.saturating_mul(PAGE),
         };
-        let read = async |mut tx: Snapshot| {
+        let read = async |db: PgPool| {
+            let mut tx = store::begin_read(&db).await?;
             let rows = match filter.state {
                 ReportState::Closed => reports::closed(&mut tx, &query).await?,
                 ReportState::Open | ReportState::ClaimedBy(_) => reports::open(&mut tx, &query).await?,
@@ -456,44 +463,55 @@ impl Console {
             let senders = reports::senders(&mut tx, server, &listed.rows).await?;
             Ok(ReportsView { listed, senders })
         };
-        self.read(read).await
+        self.reader().await.read(read).await
     }
 
     pub async fn find_report(&self, server: &str, id: i64) -> sqlx::Result<Option<ReportView>> {
-        let read = async |mut tx: Snapshot| {
-            let Some(row) = reports::find(&mut tx, id).await? else { return Ok(None) };
-            let sender = reports::senders(&mut tx, server, std::slice::from_ref(&row)).await?.into_values().next();
-            let about = match &row.sender {
-                Some(sender) => reports::about(&mut tx, sender).await?,
-                None => Vec::new(),
-            };
-            let restrictions = match sender {
-                Some(sender) => store::restrictions(&mut tx, sender.id).await?,
-                None => Vec::new(),
-            };
-            let open = reports::count_open_of_message(&mut tx, &row.event_id).await?;
-            Ok(Some(ReportView {
-                sender,
-                about: about.into_iter().filter(|report| report.id != id).collect(),
-                restrictions,
-                same_message: open - i64::from(row.closed_at.is_none()),
-                is_removed: reports::is_removed(&mut tx, row.room_id.as_deref(), &row.event_id).await?,
-                row,
-            }))
-        };
-        self.read(read).await
+        report(&self.reader().await, server, id).await
+    }
+
+    /// Like [`Self::find_report`], for an action on the report.
+    pub async fn find_report_to_act(&self, server: &str, id: i64) -> sqlx::Result<Option<ReportView>> {
+        report(&self.reads.primary_reader(), server, id).await
     }
 
     /// Counts codes and messages of the last hour and day.
     pub async fn sms(&self) -> sqlx::Result<SmsView> {
         let now = self.clock.now();
         let (hour, day) = (now - Duration::HOUR, now - Duration::DAY);
-        let read = async |mut tx: Snapshot| {
+        let read = async |db: PgPool| {
+            let mut tx = store::begin_read(&db).await?;
             Ok(SmsView {
                 countries: store::countries(&mut tx, hour, day).await?,
                 providers: store::providers(&mut tx, hour, day).await?,
             })
         };
-        self.read(read).await
+        self.reader().await.read(read).await
     }
+}
+
+async fn report(reader: &Reader, server: &str, id: i64) -> sqlx::Result<Option<ReportView>> {
+    let read = async |db: PgPool| {
+        let mut tx = store::begin_read(&db).await?;
+        let Some(row) = reports::find(&mut tx, id).await? else { return Ok(None) };
+        let sender = reports::senders(&mut tx, server, std::slice::from_ref(&row)).await?.into_values().next();
+        let about = match &row.sender {
+            Some(sender) => reports::about(&mut tx, sender).await?,
+            None => Vec::new(),
+        };
+        let restrictions = match sender {
+            Some(sender) => store::restrictions(&mut tx, sender.id).await?,
+            None => Vec::new(),
+        };
+        let open = reports::count_open_of_message(&mut tx, &row.event_id).await?;
+        Ok(Some(ReportView {
+            sender,
+            about: about.into_iter().filter(|report| report.id != id).collect(),
+            restrictions,
+            same_message: open - i64::from(row.closed_at.is_none()),
+            is_removed: reports::is_removed(&mut tx, row.room_id.as_deref(), &row.event_id).await?,
+            row,
+        }))
+    };
+    reader.read(read).await
 }

@@ -308,7 +308,7 @@ impl Rooms {
             .collect();
         let inner = Inner {
             // The users of a match are in all shards, and only one transaction may seat them.
-            seats: Batches::start(&db, &Shards::one(), core.statement_timeout, seats::WAITING, seats),
+            seats: Batches::start(&db, &Shards::one(), core.writer_settings, seats::WAITING, seats),
             parallel_stands: settings.parallel_stands,
             joins: Joins::new(claims),
             patience: chat.patience(),

@@ -228,7 +228,7 @@ impl Coins {
     pub fn new(core: &Core, coins: &Settings) -> Self {
         let Core { db, shards, clock, random, limits, .. } = core.clone();
         let writers = (0..coins.writers).map(|_| Writer { shards: shards.clone(), clock: clock.clone() }).collect();
-        let writers = Batches::start(&db, &shards, core.statement_timeout, coins.queue, writers);
+        let writers = Batches::start(&db, &shards, core.writer_settings, coins.queue, writers);
         Self {
             inner: Arc::new(Inner {
                 writers,

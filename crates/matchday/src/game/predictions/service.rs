@@ -243,10 +243,10 @@ impl Summary {
 impl Predictions {
     /// Starts the batch writers. Every new prediction marks the cached pages of `events` as stale.
     pub fn new(core: &Core, events: &Arc<Matches>, settings: &Settings) -> Self {
-        let (db, timeout) = (core.db.clone(), core.statement_timeout);
+        let db = core.db.clone();
         let changes = Changes::default();
         let writers = Writer::for_users(events, &changes, settings.writers, core);
-        let writers = Batches::start(&db, &core.shards, timeout, settings.queue, writers);
+        let writers = Batches::start(&db, &core.shards, core.writer_settings, settings.queue, writers);
         Self { writers, changes, reveal: settings.reveal, db }
     }
 

@@ -87,7 +87,7 @@ impl Questions {
     /// Starts the batch writers.
     pub fn new(core: &Core, settings: &Settings) -> Self {
         let writers = Writer::for_users(settings.writers, core);
-        let writers = Batches::start(&core.db, &core.shards, core.statement_timeout, settings.queue, writers);
+        let writers = Batches::start(&core.db, &core.shards, core.writer_settings, settings.queue, writers);
         let Core { db, clock, outbox_written, .. } = core.clone();
         Self { db, clock, outbox_written, writers }
     }

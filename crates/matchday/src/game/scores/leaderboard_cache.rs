@@ -777,7 +777,8 @@ pub(super) fn milliseconds(time: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use platform::{
-        Environment, clock::SystemClock, random::SystemRandom, rate_limit::RateLimiter, reads::Reads, testing::settings,
+        Environment, clock::SystemClock, database::WriterSettings, random::SystemRandom, rate_limit::RateLimiter,
+        reads::Reads, testing::settings,
     };
 
     use super::*;
@@ -800,7 +801,7 @@ mod tests {
             random: Arc::new(SystemRandom),
             limits: RateLimiter::new(redis.clone(), &prefix, Arc::new(SystemClock)),
             outbox_written: Arc::default(),
-            statement_timeout: Duration::from_secs(1),
+            writer_settings: WriterSettings { statement_timeout: Duration::from_secs(1), transaction_pooling: false },
         };
         let settings = settings(&[("MATCHDAY_REDIS__PREFIX", &prefix)], redis_client::Settings::read);
         let boards = LeaderboardCache::new(&core, redis.clone(), &settings).expect("a valid URL");

@@ -67,7 +67,7 @@ impl Players {
         Self {
             cached: quick_cache::sync::Cache::new(CACHED),
             // A request shows users of all shards, so its batch has no shard.
-            lookups: Batches::start(&core.db, &Shards::one(), core.statement_timeout, WAITING, vec![Lookups]),
+            lookups: Batches::start(&core.db, &Shards::one(), core.writer_settings, WAITING, vec![Lookups]),
         }
     }
 

@@ -305,12 +305,7 @@ impl AccountDeletion {
     }
 
     /// Collects the values that identify the user's rows. Must run before the deletion removes the usernames.
-    async fn person(
-        &self,
-        connection: &mut PgConnection,
-        user: UserId,
-        phone: Option<&Phone>,
-    ) -> Result<Person, DeletionError> {
+    async fn person(&self, connection: &mut PgConnection, user: UserId, phone: Option<&Phone>) -> sqlx::Result<Person> {
         let names = store::names(connection, user).await?;
         let login = phone.map(|phone| Subject::Login(phone.clone()));
         let subjects = login.into_iter().chain(Subject::of_account(user));

@@ -169,12 +169,12 @@ pub enum SessionError {
 
 impl Sessions {
     pub fn new(core: &Core, settings: &Settings, with_chat: bool) -> Self {
-        let Core { db, shards, clock, random, outbox_written, statement_timeout: timeout, .. } = core.clone();
+        let Core { db, shards, clock, random, outbox_written, writer_settings, .. } = core.clone();
         let config = settings.clone();
         let lookups = (0..SHARDS)
             .map(|_| LookUps { config: config.clone(), shards: shards.clone(), clock: Arc::clone(&clock) })
             .collect();
-        let lookups = Batches::start(&db, &shards, timeout, LOOKUPS_WAITING, lookups);
+        let lookups = Batches::start(&db, &shards, writer_settings, LOOKUPS_WAITING, lookups);
         let cache = quick_cache::sync::Cache::new(config.cache_entries);
         let trust = Trust::new(config.cache_for, config.cache_unheard);
         let inner = Inner { db, config, with_chat, clock, random, outbox_written, lookups, cache, trust };

@@ -13,6 +13,7 @@ use matchday::testing::unique;
 pub(crate) mod cluster;
 pub(crate) mod disk;
 pub(crate) mod nats;
+pub(crate) mod pgbouncer;
 pub(crate) mod postgres;
 pub(crate) mod proxy;
 pub(crate) mod redis;

@@ -304,7 +304,7 @@ async fn purchases_are_found_by_key_after_early_analysis() {
              from wallets, generate_series(2, 101) n";
         sqlx::raw_sql(purchases).execute(app.owner()).await.expect("inserted");
 
-        let writers = platform::database::writers(&app.app.core.db, 1, std::time::Duration::from_secs(5));
+        let writers = platform::database::writers(&app.app.core.db, 1, app.app.core.writer_settings);
         let mut tx = platform::database::begin(&writers).await.expect("begun");
         let movements: Vec<_> = users
             .iter()
