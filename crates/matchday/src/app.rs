@@ -69,9 +69,10 @@ use crate::{
             leaderboard::Leaderboards, leaderboard_cache::LeaderboardCache, room_leaderboards::RoomLeaderboards,
             rounds::Rounds, service::Scores,
         },
+        seals::{service::Seals, timestamps::Timestamps},
     },
     identity::{
-        account_deletion::service::AccountDeletion,
+        account_deletion::{hooks::Hooks, service::AccountDeletion},
         accounts::{restrictions::RestrictedPhones, service::Accounts},
         callers::HasReads,
         codes::service::Codes,
@@ -130,6 +131,7 @@ pub struct Services {
     pub predictions: Predictions,
     pub questions: Questions,
     pub scores: Scores,
+    pub seals: Seals,
     pub leaderboard_cache: LeaderboardCache,
     pub leaderboards: Leaderboards,
     pub rounds: Rounds,
@@ -257,6 +259,7 @@ impl App {
         let questions = Questions::new(&core, &config.questions);
         let fixtures = Fixtures::new(&core, matches.clone(), Arc::new(rooms.clone()), Arc::new(questions.clone()));
         let predictions = Predictions::new(&core, &matches, &config.predictions);
+        let seals = Seals::new(&core, predictions.clone(), Timestamps::new(&core, &config.seals)?);
         let leaderboard_cache = LeaderboardCache::new(&core, redis.clone(), &config.redis).context("redis.url")?;
         let room_leaderboards = RoomLeaderboards::new(&core, redis.clone(), &config.redis.prefix);
         let leaderboards = Leaderboards::new(&core, leaderboard_cache.clone(), room_leaderboards);
@@ -289,7 +292,10 @@ impl App {
             &core,
             login.clone(),
             phone_moves.clone(),
-            Arc::new(membership_sync.clone()),
+            Hooks {
+                memberships: Arc::new(membership_sync.clone()),
+                receipts: Arc::new(predictions.clone()),
+            },
             server,
             matrix.server_name.clone(),
             streams.clone(),
@@ -352,6 +358,7 @@ impl App {
             predictions,
             questions,
             scores,
+            seals,
             leaderboard_cache,
             leaderboards,
             rounds,
@@ -510,6 +517,7 @@ services! {
     predictions: Predictions,
     questions: Questions,
     rooms: Rooms,
+    seals: Seals,
     moderation: Moderation,
     removals: Removals,
     room_moderation: RoomModeration,

@@ -13,6 +13,7 @@ mod notifications;
 mod reports;
 mod rooms;
 mod scores;
+mod seals;
 mod users;
 mod webhooks;
 
@@ -55,7 +56,7 @@ use web::{
 pub(crate) use self::{
     audit::AuditCommand, coins::CoinsCommand, demo::SimulateArguments, feeds::FeedsCommand, filters::FiltersCommand,
     keys::KeysCommand, messages::MessagesCommand, notifications::NotificationsCommand, reports::ReportsCommand,
-    rooms::RoomsCommand, scores::ScoresCommand, users::ShowArguments, webhooks::WebhooksCommand,
+    rooms::RoomsCommand, scores::ScoresCommand, seals::SealsCommand, users::ShowArguments, webhooks::WebhooksCommand,
 };
 use crate::{Arguments, Command};
 
@@ -203,6 +204,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
             Command::Reports(command) => reports::reports(config, command).await,
             Command::Memberships(command) => memberships(config, command).await,
             Command::Scores(command) => scores::scores(config, command).await,
+            Command::Seals(command) => seals::seals(config, command).await,
             Command::Coins(command) => coins::coins(config, command).await,
             Command::Keys(command) => keys::keys(config, command).await,
             Command::Audit(command) => audit::audit(config, command).await,

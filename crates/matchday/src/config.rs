@@ -18,7 +18,7 @@ use crate::{
     catalogue::feeds,
     chat::{self, filters, moderation, removals, reports, rooms, view},
     delivery::{live, notifications, webhooks},
-    game::{coins, leagues, predictions, questions, scores},
+    game::{coins, leagues, predictions, questions, scores, seals},
     identity::{accounts, codes, server_keys, sessions, sms},
 };
 
@@ -66,6 +66,7 @@ sections! {
     scores: scores::settings::Settings,
     leagues: leagues::settings::Settings,
     questions: questions::settings::Settings,
+    seals: seals::settings::Settings,
     coins: coins::settings::Settings,
     stream: live::settings::Settings,
     feeds: feeds::settings::Settings,

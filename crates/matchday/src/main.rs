@@ -62,6 +62,9 @@ enum Command {
     /// Show unfinished score jobs, score a match again, or rebuild all scores.
     #[command(subcommand)]
     Scores(commands::ScoresCommand),
+    /// Publish what others need to verify the predictions and tables of this service.
+    #[command(subcommand)]
+    Seals(commands::SealsCommand),
     /// Audit the ledger, grant coins, or reverse transactions.
     #[command(subcommand)]
     Coins(commands::CoinsCommand),

@@ -47,7 +47,7 @@ use crate::{
         notifications,
     },
     demo,
-    game::{coins, leagues, predictions, profile, questions, scores},
+    game::{coins, leagues, predictions, profile, questions, scores, seals},
     identity::{
         account_deletion, callers, codes,
         idempotency::{self, IdempotencyLayer},
@@ -79,6 +79,7 @@ use crate::{
         (name = "Leagues", description = "Groups of users with an invite code and their own table"),
         (name = "Teams", description = "Teams, and the caller's favourite teams"),
         (name = "Predictions", description = "Predictions of matches, their points, and leaderboards"),
+        (name = "Seals", description = "Hashes over the predictions of each match, published when it starts"),
         (name = "Live", description = "Live stream of scores, predictions and ranks"),
         (name = "Coins", description = "Balance, transactions, daily bonus and purchases"),
         (name = "Notifications", description = "Reminder settings and push subscriptions"),
@@ -106,6 +107,7 @@ fn features() -> OpenApiRouter<App> {
         .merge(teams::routes())
         .merge(predictions::routes())
         .merge(scores::routes())
+        .merge(seals::routes())
         .merge(leagues::routes())
         .merge(questions::routes())
         .merge(coins::routes())
@@ -122,7 +124,10 @@ fn features() -> OpenApiRouter<App> {
 /// Routes without compression and idempotency layers: cached pages, which are stored compressed, and the live stream,
 /// which never ends. None of them accepts a POST.
 fn bare_features() -> OpenApiRouter<App> {
-    OpenApiRouter::with_openapi(Description::openapi()).merge(matches::cached_routes()).merge(live::routes())
+    OpenApiRouter::with_openapi(Description::openapi())
+        .merge(matches::cached_routes())
+        .merge(seals::cached_routes())
+        .merge(live::routes())
 }
 
 /// Routes that store idempotency keys with their effect.

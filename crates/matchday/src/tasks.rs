@@ -146,6 +146,7 @@ pub fn work(app: &App) {
     membership_sync(app, &closing);
     webhooks(app, &closing);
     app.shutdown.spawn(record_facts(app.clone(), closing.clone()));
+    app.shutdown.spawn(seal_matches(app.clone(), closing.clone()));
     reminders(app, &closing);
     account_deletion(app, &closing);
     let moderation = app.moderation.clone();
@@ -316,6 +317,14 @@ async fn sample_backlog(app: App, closing: CancellationToken) {
         };
         lease.run_while_held(sampling).await;
         backlog.forget();
+    }
+}
+
+/// Seals matches when they close, and requests time stamps, while this process holds the lease.
+async fn seal_matches(app: App, closing: CancellationToken) {
+    let lease = app.leases().lease("seals", TASK_LEASE);
+    while acquire(&lease, &closing).await {
+        lease.run_while_held(app.seals.run(closing.clone())).await;
     }
 }
 

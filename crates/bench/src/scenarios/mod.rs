@@ -20,6 +20,7 @@ mod read_replica;
 mod room_stats;
 mod rule_sets;
 mod scores;
+mod seal;
 mod session_lookups;
 mod spectators;
 mod stream;
@@ -58,7 +59,7 @@ pub(crate) struct Scenario {
 }
 
 /// All scenarios, in the order of the report.
-pub(crate) const ALL: [Scenario; 25] = [
+pub(crate) const ALL: [Scenario; 26] = [
     Scenario { name: "events-list", run: |stage| Box::pin(events_list::run(stage)) },
     Scenario { name: "predict-burst", run: |stage| Box::pin(predictions::burst(stage)) },
     Scenario { name: "predict-lone", run: |stage| Box::pin(predictions::lone(stage)) },
@@ -79,6 +80,7 @@ pub(crate) const ALL: [Scenario; 25] = [
     Scenario { name: "pgbouncer", run: |stage| Box::pin(pgbouncer::run(stage)) },
     Scenario { name: "stream", run: |stage| Box::pin(stream::run(stage)) },
     Scenario { name: "scores", run: |stage| Box::pin(scores::run(stage)) },
+    Scenario { name: "seal", run: |stage| Box::pin(seal::run(stage)) },
     Scenario { name: "rule-sets", run: |stage| Box::pin(rule_sets::run(stage)) },
     Scenario { name: "leagues", run: |stage| Box::pin(leagues::run(stage)) },
     Scenario { name: "facts", run: |stage| Box::pin(facts::run(stage)) },

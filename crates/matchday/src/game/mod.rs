@@ -6,3 +6,4 @@ pub mod predictions;
 pub mod profile;
 pub mod questions;
 pub mod scores;
+pub mod seals;

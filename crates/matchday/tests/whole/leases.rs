@@ -19,7 +19,7 @@ async fn count(db: &PgPool) -> i64 {
 }
 
 /// Number of periodic tasks that one process runs.
-const TASKS: i64 = 20;
+const TASKS: i64 = 21;
 
 #[tokio::test]
 async fn stopped_or_killed_process_hands_over_its_tasks() {

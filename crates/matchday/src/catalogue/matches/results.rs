@@ -7,7 +7,7 @@ use sqlx::PgConnection;
 use time::OffsetDateTime;
 use web::ids::MatchId;
 
-use super::store;
+use super::{rules::Status, store};
 
 /// Work subject that requests planning the score job of a match.
 pub const PLANNED: &str = "work.score.planned";
@@ -23,6 +23,7 @@ pub struct NewResult {
     pub event: MatchId,
     pub revision: i64,
     pub outcome: Outcome,
+    pub status: Status,
     /// Scheduled or actual kick-off.
     pub start_time: OffsetDateTime,
     pub round: Option<i16>,

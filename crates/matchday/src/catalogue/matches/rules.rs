@@ -93,6 +93,21 @@ impl Status {
         matches!(self, Self::Finished | Self::Awarded)
     }
 
+    /// Whether a match with this start accepts predictions, as the SQL function `accepts_predictions` decides.
+    pub fn accepts_predictions(self, start_time: OffsetDateTime, now: OffsetDateTime) -> bool {
+        self == Self::Scheduled && start_time > now
+    }
+
+    /// Whether a match with this start is closed for good, unless it is moved: it is not going to be sealed while it is
+    /// open, postponed or cancelled.
+    pub fn is_closed(self, start_time: OffsetDateTime, now: OffsetDateTime) -> bool {
+        match self {
+            Self::Scheduled => start_time <= now,
+            Self::Live | Self::Suspended | Self::Finished | Self::Abandoned | Self::Awarded => true,
+            Self::Postponed | Self::Cancelled => false,
+        }
+    }
+
     /// Returns the outcome that predictions are scored against.
     pub fn outcome(self, scores: Option<(i32, i32)>, advanced: Option<Side>) -> Outcome {
         match (self, scores) {

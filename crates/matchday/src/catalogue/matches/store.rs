@@ -225,16 +225,18 @@ pub(super) async fn insert_results(connection: &mut PgConnection, results: &[New
     let rounds: Vec<Option<i16>> = results.iter().map(|result| result.round).collect();
     let multipliers: Vec<i16> = results.iter().map(|result| result.multiplier.halves()).collect();
     let knockouts: Vec<bool> = results.iter().map(|result| result.is_knockout).collect();
+    let statuses: Vec<&str> = results.iter().map(|result| result.status.name()).collect();
     let pending: Vec<bool> = results.iter().map(|result| result.may_be_predicted).collect();
     sqlx::query!(
         "insert into event_results (event_id, revision, home_score, away_score, advanced, start_time, round, multiplier,
-                                    is_knockout, recorded_at, look_again_at, applied_at)
-         select event_id, revision, home_score, away_score, advanced, start_time, round, multiplier, is_knockout,
+                                    is_knockout, status, recorded_at, look_again_at, applied_at)
+         select event_id, revision, home_score, away_score, advanced, start_time, round, multiplier, is_knockout, status,
                 statement_timestamp(), statement_timestamp() + make_interval(secs => $11),
                 case when not pending then statement_timestamp() end
          from unnest($1::bigint[], $2::bigint[], $3::integer[], $4::integer[], $5::text[], $6::timestamptz[], $7::smallint[],
-                     $8::smallint[], $9::boolean[], $10::boolean[])
-           as r (event_id, revision, home_score, away_score, advanced, start_time, round, multiplier, is_knockout, pending)",
+                     $8::smallint[], $9::boolean[], $10::boolean[], $12::text[])
+           as r (event_id, revision, home_score, away_score, advanced, start_time, round, multiplier, is_knockout, pending,
+                 status)",
         &events,
         &revisions,
         &homes as &[Option<i32>],
@@ -246,6 +248,7 @@ pub(super) async fn insert_results(connection: &mut PgConnection, results: &[New
         &knockouts,
         &pending,
         PATIENCE_SECONDS,
+        &statuses as &[&str],
     )
     .execute(connection)
     .await?;

@@ -23,7 +23,7 @@ pub(super) struct RuleSetResponse {
 /// Values by which points are computed. A rule set never changes.
 #[derive(Serialize, ToSchema)]
 #[schema(as = RuleSet)]
-struct RuleSetItem {
+pub(crate) struct RuleSetItem {
     id: RuleSetId,
     #[schema(example = "default")]
     slug: String,

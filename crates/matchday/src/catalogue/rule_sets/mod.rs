@@ -12,6 +12,7 @@ mod tests;
 use axum::extract::FromRef;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
+pub(crate) use self::handlers::RuleSetItem;
 use self::service::RuleSets;
 use crate::identity::sessions::Authenticates;
 

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     identity::{
-        account_deletion::service::AccountDeletion,
+        account_deletion::{hooks::Hooks, service::AccountDeletion},
         accounts::service::RENAMED,
         sessions::service::{DEVICE_ENDED, REVOKED},
     },
@@ -143,7 +143,10 @@ impl Services {
             core,
             app.app.login.clone(),
             app.app.phone_moves.clone(),
-            Arc::new(app.app.membership_sync.clone()),
+            Hooks {
+                memberships: Arc::new(app.app.membership_sync.clone()),
+                receipts: Arc::new(app.app.predictions.clone()),
+            },
             Some(server),
             config.matrix.server_name.clone(),
             app.app.streams.clone(),

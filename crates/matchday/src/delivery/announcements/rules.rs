@@ -9,7 +9,7 @@ use crate::{
         facts::{MatchFact, Standing},
         rules::Status,
     },
-    game::scores::rounds::RoundFact,
+    game::{scores::rounds::RoundFact, seals::rules::Seal},
 };
 
 /// A message that the bot posts to a room.
@@ -38,6 +38,8 @@ pub enum Kind {
     BestPredictors,
     /// A round is complete.
     RoundCompleted,
+    /// The predictions of the match are sealed.
+    Sealed,
 }
 
 impl Kind {
@@ -54,6 +56,7 @@ impl Kind {
             Self::Corrected => "corrected",
             Self::BestPredictors => "best_predictors",
             Self::RoundCompleted => "round_completed",
+            Self::Sealed => "sealed",
         }
     }
 }
@@ -150,6 +153,13 @@ pub fn round_completed(fact: &RoundFact) -> Announcement {
     };
     let text = format!("Round {round} of {tournament} is complete: {result}");
     Announcement { kind: Kind::RoundCompleted, text }
+}
+
+/// Publishes a seal in a room, where its members keep a copy that the operator of the service cannot change.
+pub fn sealed(seal: &Seal) -> Announcement {
+    let Seal { count, sequence, hash, .. } = seal;
+    let text = format!("Predictions sealed: {count}. Seal {sequence}: {}", hex::encode(hash.0));
+    Announcement { kind: Kind::Sealed, text }
 }
 
 /// Builds the chat message, including the data that apps need to render it in their own way.

@@ -43,6 +43,7 @@ use crate::{
             rounds::{self, RoundFact},
             service::{self as scores, ScoresFact},
         },
+        seals::{rules::SealFact, service::SEALED},
     },
     identity::{
         idempotency::RequestKey,
@@ -126,7 +127,7 @@ struct Passed<'a> {
 
 impl Announcements {
     /// Returns the consumers of the facts to announce.
-    pub fn specs() -> [WorkSpec; 3] {
+    pub fn specs() -> [WorkSpec; 4] {
         let spec = |name: &'static str, subject: &'static str| WorkSpec {
             begin: Begin::Now,
             ..in_order(WorkSpec::new(name, Stream::Facts, subject))
@@ -135,6 +136,7 @@ impl Announcements {
             spec("announcements", events::CHANGED),
             spec("announcements_scores", scores::UPDATED),
             spec("announcements_rounds", rounds::COMPLETED),
+            spec("announcements_seals", SEALED),
         ]
     }
 
@@ -162,6 +164,7 @@ impl Announcements {
             }
             scores::UPDATED => read::<ScoresFact>(&delivery)?.event_id,
             rounds::COMPLETED => read::<RoundFact>(&delivery)?.event_id,
+            SEALED => read::<SealFact>(&delivery)?.seal.event_id,
             other => return Err(Failure::GiveUp(anyhow::anyhow!("unexpected subject {other}"))),
         };
         let payload = serde_json::from_slice(&delivery.payload).map_err(|error| Failure::GiveUp(error.into()))?;
@@ -214,6 +217,11 @@ impl Announcements {
                 let fact: RoundFact = read(delivery)?;
                 let message = rules::message(fact.event_id, &rules::round_completed(&fact), None);
                 self.in_all_rooms(homeserver, fact.event_id, id, &Post::Messages(vec![message])).await
+            }
+            SEALED => {
+                let SealFact { seal, .. } = read(delivery)?;
+                let message = rules::message(seal.event_id, &rules::sealed(&seal), None);
+                self.in_all_rooms(homeserver, seal.event_id, id, &Post::Messages(vec![message])).await
             }
             other => Err(Failure::GiveUp(anyhow::anyhow!("unexpected subject {other}"))),
         }

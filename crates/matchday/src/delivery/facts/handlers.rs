@@ -64,7 +64,7 @@ struct FactItem {
     /// Equals the `webhook-id` of the webhook message about the same fact.
     #[schema(example = "msg_4711-1795186800500000")]
     id: String,
-    /// `event.created`, `event.changed`, `event.result`, `scores.updated`, `user.registered` or `user.deleted`. Ignore
+    /// `event.created`, `event.changed`, `event.result`, `event.sealed`, `scores.updated`, `user.registered` or `user.deleted`. Ignore
     /// types that you do not know.
     #[serde(rename = "type")]
     #[schema(example = "scores.updated")]

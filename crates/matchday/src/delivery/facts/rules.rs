@@ -12,7 +12,7 @@ use web::{fields::FromQuery, ids::UserId};
 use crate::{
     catalogue::matches::service::{CHANGED, CREATED, RESULT},
     delivery::webhooks::rules::{self as webhooks, Kind as WebhookKind, MatchData},
-    game::scores::service::UPDATED,
+    game::{scores::service::UPDATED, seals::service::SEALED},
     identity::{account_deletion::service::DELETED, accounts::service::REGISTERED},
 };
 
@@ -79,6 +79,9 @@ pub enum Kind {
     EventChanged,
     #[serde(rename = "event.result")]
     EventResult,
+    /// The predictions of a match are sealed.
+    #[serde(rename = "event.sealed")]
+    EventSealed,
     #[serde(rename = "scores.updated")]
     ScoresUpdated,
     #[serde(rename = "user.registered")]
@@ -88,7 +91,7 @@ pub enum Kind {
 }
 
 /// Subjects of the messages that are facts of the log.
-pub const SUBJECTS: [&str; 6] = [CREATED, CHANGED, RESULT, UPDATED, REGISTERED, DELETED];
+pub const SUBJECTS: [&str; 7] = [CREATED, CHANGED, RESULT, SEALED, UPDATED, REGISTERED, DELETED];
 
 /// A fact as clients read it.
 #[derive(Debug, Serialize)]
@@ -133,6 +136,7 @@ fn describe(subject: &str, payload: &Value) -> serde_json::Result<Option<(Kind, 
     let Some((kind, data)) = webhooks::announce_value(subject, payload.clone())? else { return Ok(None) };
     let kind = match kind {
         WebhookKind::Result => Kind::EventResult,
+        WebhookKind::Sealed => Kind::EventSealed,
         WebhookKind::ScoresUpdated => Kind::ScoresUpdated,
         WebhookKind::UserRegistered => Kind::UserRegistered,
         WebhookKind::UserDeleted => Kind::UserDeleted,

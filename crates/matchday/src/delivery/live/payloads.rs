@@ -17,6 +17,7 @@ use crate::{
     game::{
         predictions::Distribution,
         scores::rounds::{RoundFact, Winner},
+        seals::rules::Seal,
     },
 };
 
@@ -28,7 +29,7 @@ pub(crate) struct StreamEvent {
     #[schema(example = "1794774696627-40", pattern = "^[0-9]{1,18}-[0-9]{1,18}$")]
     id: String,
     /// Kind of event, which determines the schema of `data`: `StreamMatch`, `StreamResult`, `StreamTally`,
-    /// `StreamPoints`, `StreamRank`, `StreamLeagueRank`, `StreamRound`, `StreamChat`, or an empty object for `reset`.
+    /// `StreamPoints`, `StreamRank`, `StreamLeagueRank`, `StreamRound`, `Seal`, `StreamChat`, or an empty object for `reset`.
     event: StreamEventKind,
     /// JSON document with the payload.
     #[schema(content_media_type = "application/json", example = r#"{"event_id":5,"points_earned":48}"#)]
@@ -54,6 +55,8 @@ pub(crate) enum StreamEventKind {
     LeagueRank,
     /// A round of a tournament is complete, or its winners may have changed.
     Round,
+    /// The predictions of a match are sealed.
+    Sealed,
     /// Events were missed that are no longer available.
     Reset,
     /// A chat item of a spectator. It has no `id`.
@@ -71,6 +74,7 @@ impl StreamEventKind {
             Self::Rank => "rank",
             Self::LeagueRank => "league.rank",
             Self::Round => "round",
+            Self::Sealed => "sealed",
             Self::Reset => "reset",
             Self::Chat => "chat",
         }
@@ -142,6 +146,11 @@ pub(crate) struct StreamTally {
     #[schema(example = 62.5)]
     average_confidence: f64,
 }
+
+/// Seal over the predictions of a match.
+#[derive(Serialize)]
+#[serde(transparent)]
+pub(super) struct StreamSeal<'a>(pub(super) &'a Seal);
 
 /// Points that the caller earned with a match.
 #[derive(Serialize, ToSchema)]
@@ -245,6 +254,10 @@ impl Data for StreamLeagueRank {
 
 impl Data for StreamRound {
     const KIND: StreamEventKind = StreamEventKind::Round;
+}
+
+impl Data for StreamSeal<'_> {
+    const KIND: StreamEventKind = StreamEventKind::Sealed;
 }
 
 impl Data for ResetPayload {

@@ -17,13 +17,18 @@ use web::{
 
 use super::{
     lookups::Predicted,
-    payloads::{Data as _, ResetPayload, StreamMatch, StreamPoints, StreamResult, StreamRound, StreamTally},
+    payloads::{
+        Data as _, ResetPayload, StreamMatch, StreamPoints, StreamResult, StreamRound, StreamSeal, StreamTally,
+    },
 };
 use crate::{
     catalogue::matches::{facts::MatchFact, service as events},
-    game::scores::{
-        rounds::{self, RoundFact},
-        service::{self as scores, ScoresFact},
+    game::{
+        scores::{
+            rounds::{self, RoundFact},
+            service::{self as scores, ScoresFact},
+        },
+        seals::{rules::SealFact, service::SEALED},
     },
 };
 
@@ -31,8 +36,16 @@ use crate::{
 pub const TALLY: &str = "fact.tally.changed";
 
 /// Subjects of the facts that listeners receive, or that change their ranks.
-pub(super) const SUBJECTS: [&str; 7] =
-    [events::CREATED, events::CHANGED, events::RESULT, TALLY, scores::UPDATED, scores::ANSWERED, rounds::COMPLETED];
+pub(super) const SUBJECTS: [&str; 8] = [
+    events::CREATED,
+    events::CHANGED,
+    events::RESULT,
+    TALLY,
+    scores::UPDATED,
+    scores::ANSWERED,
+    rounds::COMPLETED,
+    SEALED,
+];
 
 /// Longest pause before a client reconnects, in milliseconds.
 const LONGEST_RETRY: u32 = 3_000;
@@ -121,6 +134,8 @@ pub(super) enum Fact {
     Scores(ScoresFact),
     /// A round is complete.
     Round(RoundFact),
+    /// A match is sealed.
+    Sealed(SealFact),
 }
 
 impl Fact {
@@ -135,6 +150,7 @@ impl Fact {
             TALLY => body(message).map(Self::Tally),
             scores::UPDATED => body(message).map(Self::Scores),
             rounds::COMPLETED => body(message).map(Self::Round),
+            SEALED => body(message).map(Self::Sealed),
             _ => None,
         }
     }
@@ -145,6 +161,7 @@ impl Fact {
             Self::Tally(fact) => fact.event_id,
             Self::Scores(fact) => fact.event_id,
             Self::Round(fact) => fact.event_id,
+            Self::Sealed(fact) => fact.seal.event_id,
         }
     }
 
@@ -153,6 +170,7 @@ impl Fact {
             Self::Event(fact) | Self::Result(fact) => Some(fact.tournament_id),
             Self::Tally(fact) => Some(fact.tournament_id),
             Self::Round(fact) => Some(fact.tournament_id),
+            Self::Sealed(fact) => Some(fact.tournament_id),
             Self::Scores(_) => None,
         }
     }
@@ -164,6 +182,7 @@ impl Fact {
             Self::Result(fact) => Some(StreamResult::new(fact).frame()),
             Self::Tally(fact) => Some(StreamTally::new(fact).frame()),
             Self::Round(fact) => Some(StreamRound::new(fact).frame()),
+            Self::Sealed(fact) => Some(StreamSeal(&fact.seal).frame()),
             // Listeners receive only their rank; see `Personal`.
             Self::Scores(_) => None,
         }

@@ -308,7 +308,7 @@ impl Live {
                     personal.frames.insert(prediction.user_id, vec![frame]);
                 }
             }
-            Fact::Scores(_) | Fact::Event(_) | Fact::Tally(_) | Fact::Round(_) => {}
+            Fact::Scores(_) | Fact::Event(_) | Fact::Tally(_) | Fact::Round(_) | Fact::Sealed(_) => {}
         }
         Ok(personal)
     }

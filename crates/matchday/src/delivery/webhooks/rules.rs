@@ -16,9 +16,12 @@ use crate::{
         rules::{PublicStatus, Status},
         service::{CHANGED, RESULT},
     },
-    game::scores::{
-        rounds::{COMPLETED, RoundFact},
-        service::{ScoresFact, UPDATED},
+    game::{
+        scores::{
+            rounds::{COMPLETED, RoundFact},
+            service::{ScoresFact, UPDATED},
+        },
+        seals::{rules::SealFact, service::SEALED},
     },
     identity::{
         account_deletion::service::{DELETED, Deleted},
@@ -39,6 +42,9 @@ pub enum Kind {
     /// A match has a new, corrected or withdrawn result.
     #[serde(rename = "event.result")]
     Result,
+    /// The predictions of a match are sealed.
+    #[serde(rename = "event.sealed")]
+    Sealed,
     /// Scoring of a result is complete.
     #[serde(rename = "scores.updated")]
     ScoresUpdated,
@@ -58,9 +64,10 @@ pub enum Kind {
 
 impl Kind {
     /// All types that an endpoint can subscribe to.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::StatusChanged,
         Self::Result,
+        Self::Sealed,
         Self::ScoresUpdated,
         Self::RoundCompleted,
         Self::UserRegistered,
@@ -72,6 +79,7 @@ impl Kind {
         match self {
             Self::StatusChanged => "event.status_changed",
             Self::Result => "event.result",
+            Self::Sealed => "event.sealed",
             Self::ScoresUpdated => "scores.updated",
             Self::RoundCompleted => "round.completed",
             Self::UserRegistered => "user.registered",
@@ -90,7 +98,8 @@ impl fmt::Display for Kind {
 /// Error for a name that is not a message type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "must be one of event.status_changed, event.result, scores.updated, round.completed, user.registered and user.deleted"
+    "must be one of event.status_changed, event.result, event.sealed, scores.updated, round.completed, user.registered \
+     and user.deleted"
 )]
 pub struct UnknownKind;
 
@@ -166,7 +175,7 @@ impl MatchData {
 }
 
 /// Subjects of facts that may cause a message: the first one, then the others, as `WorkSpec` expects them.
-pub const FACTS: (&str, &[&str]) = (CHANGED, &[RESULT, UPDATED, COMPLETED, REGISTERED, DELETED]);
+pub const FACTS: (&str, &[&str]) = (CHANGED, &[RESULT, SEALED, UPDATED, COMPLETED, REGISTERED, DELETED]);
 
 /// Returns the message about a fact; `None` if the fact causes none.
 pub fn announce(subject: &str, payload: &[u8]) -> serde_json::Result<Option<(Kind, Value)>> {
@@ -185,6 +194,10 @@ pub(in crate::delivery) fn announce_value(subject: &str, payload: Value) -> serd
             if changed { Some((Kind::StatusChanged, serde_json::to_value(MatchData::from(fact))?)) } else { None }
         }
         RESULT => Some((Kind::Result, serde_json::to_value(MatchData::read(payload)?)?)),
+        SEALED => {
+            let SealFact { seal, .. } = serde_json::from_value(payload)?;
+            Some((Kind::Sealed, serde_json::to_value(seal)?))
+        }
         UPDATED => {
             let fact: ScoresFact = serde_json::from_value(payload)?;
             Some((Kind::ScoresUpdated, serde_json::to_value(fact)?))

@@ -21,6 +21,7 @@ use web::{
 };
 
 use super::{
+    receipts::ReceiptItem,
     rules::Broken,
     service::{
         EventPreview, Filter, Listed, Own, OwnFilter, Prediction, Predictions, PreviewError, RoomView, SaveError,
@@ -145,7 +146,18 @@ impl FromQuery for Parsed<Confidence> {
 pub(super) struct PredictionSaved {
     #[schema(example = "Prediction saved.")]
     message: &'static str,
-    data: PredictionItem,
+    data: SavedItem,
+}
+
+/// A prediction as it was just saved.
+#[derive(Serialize, ToSchema)]
+#[schema(as = SavedPrediction)]
+struct SavedItem {
+    #[serde(flatten)]
+    prediction: PredictionItem,
+    /// Proves the prediction once the match is sealed.
+    #[schema(required)]
+    receipt: Option<ReceiptItem>,
 }
 
 /// A prediction made by the caller.
@@ -364,7 +376,7 @@ pub(super) async fn save_prediction(
     } else {
         (StatusCode::OK, "Prediction replaced.")
     };
-    let data = PredictionItem {
+    let prediction = PredictionItem {
         id: saved.id,
         user_id: user.id,
         event_id,
@@ -376,7 +388,34 @@ pub(super) async fn save_prediction(
         points_earned: None,
         created_at: saved.created_at,
     };
+    let data = SavedItem { prediction, receipt: saved.receipt.map(ReceiptItem::from) };
     Ok((status, Extension(key_outcome), Json(PredictionSaved { message, data })))
+}
+
+#[derive(Serialize, ToSchema)]
+pub(super) struct ReceiptResponse {
+    data: ReceiptItem,
+}
+
+/// Show the receipt of a prediction's latest revision.
+///
+/// Only the user who made the prediction can read it.
+#[utoipa::path(get, path = "/api/auth/predictions/{prediction}/receipt", tag = "Predictions", security(("token" = [])),
+    params(("prediction" = PredictionId, Path, description = "Id of the prediction")),
+    responses(
+        (status = 200, body = ReceiptResponse),
+        (status = 404, description = "The caller has no such prediction, or it was made before receipts existed (`no_receipt`)", body = ErrorBody),
+    ))]
+pub(super) async fn get_receipt(
+    State(predictions): State<Predictions>,
+    user: CurrentUser,
+    Path(id): Path<PredictionId>,
+) -> Result<Json<ReceiptResponse>, ApiError> {
+    let found = predictions.receipt(user.id, id).await?.ok_or_else(|| ApiError::not_found("The prediction"))?;
+    let receipt = found.ok_or_else(|| {
+        ApiError::new(StatusCode::NOT_FOUND, "no_receipt", "This prediction was made before receipts existed.")
+    })?;
+    Ok(Json(ReceiptResponse { data: receipt.into() }))
 }
 
 /// List the predictions of a match.

@@ -4,6 +4,7 @@ pub mod changes;
 mod handlers;
 #[cfg(test)]
 mod lifecycle;
+pub mod receipts;
 pub mod rules;
 pub mod service;
 pub mod settings;
@@ -34,6 +35,7 @@ where
 {
     OpenApiRouter::new()
         .routes(routes!(handlers::explain_prediction))
+        .routes(routes!(handlers::get_receipt))
         .routes(routes!(handlers::preview_points))
         .routes(routes!(handlers::get_calibration))
         .routes(routes!(handlers::list_event_predictions))

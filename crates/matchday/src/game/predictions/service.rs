@@ -2,14 +2,17 @@
 
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use platform::{
     Core,
     batches::{BatchError, Batches},
     database,
+    random::Random,
     reads::Reader,
 };
 use scoring::{Calibration, Earnings, Forecast, Hit, Outcome, Pick, PredictionState, Preview, Terms};
-use sqlx::PgPool;
+use serde_json::Value;
+use sqlx::{PgConnection, PgExecutor, PgPool};
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 use web::{
@@ -19,6 +22,7 @@ use web::{
 
 use super::{
     changes::Changes,
+    receipts::{self, Receipt, ReceiptItem},
     rules::{self, Broken, Conditions},
     settings::Settings,
     store::{self, Entry},
@@ -28,19 +32,36 @@ use crate::{
     catalogue::matches::{rules::Status, service::Matches},
     chat::members,
     game::predictions::settings::Reveal,
-    identity::idempotency::{KeyOutcome, KeyedRequest},
+    identity::{
+        account_deletion::hooks::Receipts,
+        idempotency::{KeyOutcome, KeyedRequest},
+    },
 };
 
 /// Numbers of users that a page of a room's predictions examines, step by step, until the page is full. The first step
 /// suffices for a room in which every second member has a prediction.
 const CANDIDATES: [i64; 3] = [200, 800, 3_200];
 
+/// Number of users who get receipts in one transaction.
+const ADDED_AT_ONCE: i64 = 200;
+
 #[derive(Clone)]
 pub struct Predictions {
     db: PgPool,
     writers: Batches<Writer>,
     changes: Changes,
+    random: Arc<dyn Random>,
     reveal: Reveal,
+}
+
+impl Receipts for Predictions {
+    fn export<'a>(&'a self, connection: &'a mut PgConnection, user: UserId) -> BoxFuture<'a, sqlx::Result<Value>> {
+        Box::pin(async move {
+            let receipts = store::receipts_of(connection, user).await?;
+            let items: Vec<ReceiptItem> = receipts.into_iter().map(ReceiptItem::from).collect();
+            serde_json::to_value(items).map_err(|error| sqlx::Error::Encode(error.into()))
+        })
+    }
 }
 
 /// Result of saving a prediction.
@@ -52,6 +73,8 @@ pub struct Saved {
     pub created_at: OffsetDateTime,
     /// Whether this is the user's first prediction for the match.
     pub is_new: bool,
+    /// Receipt of the saved revision. A repeated request has none if its account was deleted meanwhile.
+    pub receipt: Option<Receipt>,
 }
 
 /// Reason why a prediction was not saved.
@@ -247,14 +270,14 @@ impl Predictions {
         let changes = Changes::default();
         let writers = Writer::for_users(events, &changes, settings.writers, core);
         let writers = Batches::start(&db, &core.shards, core.writer_settings, settings.queue, writers);
-        Self { writers, changes, reveal: settings.reveal, db }
+        Self { writers, changes, random: core.random.clone(), reveal: settings.reveal, db }
     }
 
     /// Saves a user's prediction for a match and replaces their earlier one. The match must be open. The batch writer
     /// prevents the start from being recorded until it has committed, so no prediction is saved after the recorded
     /// start.
     pub async fn save(&self, user: UserId, event: MatchId, forecast: Forecast) -> Result<Saved, SaveError> {
-        self.write(Entry { user, event, forecast, request: None }).await.map(|(saved, _)| saved)
+        self.write(self.entry(user, event, forecast, None)).await.map(|(saved, _)| saved)
     }
 
     /// Like [`save`](Self::save), but once per idempotency key: a repeated request changes nothing and returns the same.
@@ -265,7 +288,11 @@ impl Predictions {
         forecast: Forecast,
         request: KeyedRequest,
     ) -> Result<(Saved, KeyOutcome), SaveError> {
-        self.write(Entry { user, event, forecast, request: Some(request) }).await
+        self.write(self.entry(user, event, forecast, Some(request))).await
+    }
+
+    fn entry(&self, user: UserId, event: MatchId, forecast: Forecast, request: Option<KeyedRequest>) -> Entry {
+        Entry { user, event, forecast, salt: receipts::random_bytes(&*self.random), request }
     }
 
     async fn write(&self, entry: Entry) -> Result<(Saved, KeyOutcome), SaveError> {
@@ -341,6 +368,70 @@ impl Predictions {
     /// Returns one of a user's own predictions.
     pub async fn find_own(&self, user: UserId, id: PredictionId) -> sqlx::Result<Option<Prediction>> {
         store::find_own(&self.db, user, id).await
+    }
+
+    /// Returns the receipt of the latest revision of a user's own prediction. `None` if the user has no such prediction,
+    /// `Some(None)` if it has no receipt, because its match closed before receipts existed.
+    pub async fn receipt(&self, user: UserId, id: PredictionId) -> sqlx::Result<Option<Option<Receipt>>> {
+        store::receipt(&self.db, user, id).await
+    }
+
+    /// Returns the receipt of the last revision of a user's own prediction that was accepted before a time. `None` if the
+    /// user has no such prediction, `Some(None)` if every revision is later or has no receipt.
+    pub async fn receipt_before(
+        &self,
+        user: UserId,
+        id: PredictionId,
+        before: OffsetDateTime,
+    ) -> sqlx::Result<Option<Option<Receipt>>> {
+        store::counted_of(&self.db, user, id, before).await
+    }
+
+    /// Returns the match of a user's own prediction.
+    pub async fn match_of(&self, user: UserId, id: PredictionId) -> sqlx::Result<Option<MatchId>> {
+        store::match_of(&self.db, user, id).await
+    }
+
+    /// Returns receipts of a match: of the last revision of each user before the start, in the order of users, at most
+    /// `limit` after a user. `None` for a revision without a receipt.
+    pub async fn counted(
+        executor: impl PgExecutor<'_>,
+        event: MatchId,
+        start_time: OffsetDateTime,
+        after: i64,
+        limit: i64,
+    ) -> sqlx::Result<Vec<(UserId, Option<Receipt>)>> {
+        store::counted(executor, event, start_time, after, limit).await
+    }
+
+    /// Gives the predictions of a match that were made without receipts salts and pseudonyms: on installation, and while
+    /// processes of the previous version are running. Returns their number.
+    pub async fn add_receipts(&self, event: MatchId) -> sqlx::Result<usize> {
+        let (mut after, mut added) = (0, 0);
+        loop {
+            let users = store::without_salt(&self.db, event, after, ADDED_AT_ONCE).await?;
+            let Some(&last) = users.last() else { return Ok(added) };
+            added += self.add_receipts_of(event, &users).await?;
+            after = last;
+        }
+    }
+
+    /// Like [`add_receipts`](Self::add_receipts), for some users, in the order of their ids.
+    pub async fn add_receipts_of(&self, event: MatchId, users: &[i64]) -> sqlx::Result<usize> {
+        let Some(tournament) = store::tournament_of(&self.db, event).await? else { return Ok(0) };
+        let mut tx = database::begin(&self.db).await?;
+        let users = store::lock_for_salts(&mut tx, event, users).await?;
+        for &user in &users {
+            let new = [receipts::random_bytes(&*self.random)];
+            store::insert_pseudonyms(&mut tx, &[(user, tournament)], &new).await?;
+            store::add_salt(&mut tx, user, event, receipts::random_bytes(&*self.random)).await?;
+            for revision in store::revisions_without_salt(&mut tx, user, event).await? {
+                let salt = receipts::random_bytes(&*self.random);
+                store::add_salt_to_revision(&mut tx, user, event, revision, salt).await?;
+            }
+        }
+        tx.commit().await?;
+        Ok(users.len())
     }
 
     /// Returns the points that a forecast could earn; `None` if the match does not exist. Does not check whether a joker

@@ -6,12 +6,14 @@ use platform::shards::Ranges;
 use scoring::{Confidence, Forecast, Pick, Score, Side, Terms};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgExecutor, Postgres, Transaction};
 use time::OffsetDateTime;
+use uuid::Uuid;
 use web::{
     ids::{MatchId, PredictionId, RuleSetId, TournamentId, UserId},
     paging::Cursor,
 };
 
 use super::{
+    receipts::Receipt,
     rules::Conditions,
     service::{EventTerms, Listed, Own, PredictedEvent, Prediction, RoomView, Saved, Summary},
 };
@@ -33,6 +35,8 @@ pub(super) struct Entry {
     pub(super) user: UserId,
     pub(super) event: MatchId,
     pub(super) forecast: Forecast,
+    /// Makes the hash of the receipt unguessable. A second attempt to write the entry recognises it.
+    pub(super) salt: Uuid,
     /// Request that made the prediction, if it had an idempotency key.
     pub(super) request: Option<KeyedRequest>,
 }
@@ -41,14 +45,23 @@ impl Entry {
     pub(super) fn key(&self) -> (UserId, MatchId) {
         (self.user, self.event)
     }
+
+    pub(super) fn receipt(&self, pseudonym: Uuid, revision: i32, accepted_at: OffsetDateTime) -> Receipt {
+        let Self { event, forecast, salt, .. } = *self;
+        Receipt { event, pseudonym, salt, forecast, revision, accepted_at }
+    }
 }
 
 /// A stored prediction that is about to be replaced.
 pub(super) struct Earlier {
     pub(super) user: UserId,
     pub(super) event: MatchId,
-    pub(super) saved: Saved,
+    pub(super) id: PredictionId,
+    pub(super) created_at: OffsetDateTime,
     pub(super) forecast: Forecast,
+    pub(super) salt: Option<Uuid>,
+    pub(super) revision: i32,
+    pub(super) updated_at: OffsetDateTime,
 }
 
 impl Earlier {
@@ -83,6 +96,44 @@ impl Tally {
         }
         self.confidence += by * i64::from(forecast.confidence().percent());
     }
+}
+
+/// Selects receipts of predictions `p`: of the revision `l` if the statement joins one, else of the latest revision.
+/// `s` has the pseudonym. Takes additional columns, the rest of the statement, and its parameters.
+macro_rules! receipts {
+    ($columns:tt, $rest:tt, $($value:expr),+ $(,)?) => {
+        sqlx::query!(
+            r#"select p.user_id as "user_id!: UserId", p.event_id as "event_id!: MatchId", p.id as "id!: PredictionId",
+                      p.created_at as "created_at!", s.pseudonym as "pseudonym?",
+                      case when l.revision is null then p.revision else l.revision end as "revision!",
+                      case when l.revision is null then p.salt else l.salt end as salt,
+                      case when l.revision is null then p.prediction else l.prediction end as "prediction!",
+                      case when l.revision is null then p.home_goals else l.home_goals end as home_goals,
+                      case when l.revision is null then p.away_goals else l.away_goals end as away_goals,
+                      case when l.revision is null then p.confidence else l.confidence end as "confidence!",
+                      case when l.revision is null then p.advances else l.advances end as advances,
+                      case when l.revision is null then p.joker else l.joker end as "joker!",
+                      case when l.revision is null then p.updated_at else l.made_at end as "accepted_at!" "#
+                + $columns + $rest,
+            $($value),+
+        )
+    };
+}
+
+/// Reads a row of a `receipts!` query: `None` if the revision has no receipt.
+macro_rules! receipt {
+    ($row:ident) => {
+        match ($row.pseudonym, $row.salt) {
+            (Some(pseudonym), Some(salt)) => {
+                let goals = $row.home_goals.zip($row.away_goals);
+                let forecast = read_forecast(&$row.prediction, goals, $row.confidence)?;
+                let forecast = forecast.with_advances(read_side($row.advances.as_deref())?).with_joker($row.joker);
+                let (revision, accepted_at) = ($row.revision, $row.accepted_at);
+                Some(Receipt { event: $row.event_id, pseudonym, salt, forecast, revision, accepted_at })
+            }
+            _ => None,
+        }
+    };
 }
 
 /// Begins a transaction that holds the gates of these matches open: a transaction that records a start or a new start
@@ -174,15 +225,16 @@ pub(super) async fn insert(
     connection: &mut PgConnection,
     entries: &[Entry],
     now: OffsetDateTime,
-) -> sqlx::Result<HashMap<(UserId, MatchId), Saved>> {
+) -> sqlx::Result<HashMap<(UserId, MatchId), (PredictionId, OffsetDateTime)>> {
     let columns = Columns::of(entries);
     let rows = sqlx::query!(
         r#"insert into predictions (user_id, event_id, prediction, home_goals, away_goals, confidence, advances, joker,
-                                    revision, created_at, updated_at)
-           select n.user_id, n.event_id, n.prediction, n.home_goals, n.away_goals, n.confidence, n.advances, n.joker, 1, $7, $7
+                                    salt, revision, created_at, updated_at)
+           select n.user_id, n.event_id, n.prediction, n.home_goals, n.away_goals, n.confidence, n.advances, n.joker, n.salt,
+                  1, $7, $7
            from unnest($1::bigint[], $2::bigint[], $3::text[], $4::smallint[], $5::smallint[], $6::smallint[], $8::text[],
-                       $9::boolean[])
-             as n (user_id, event_id, prediction, home_goals, away_goals, confidence, advances, joker)
+                       $9::boolean[], $10::uuid[])
+             as n (user_id, event_id, prediction, home_goals, away_goals, confidence, advances, joker, salt)
            order by n.user_id, n.event_id
            on conflict (user_id, event_id) do nothing
            returning user_id as "user_id: UserId", event_id as "event_id: MatchId", id as "id: PredictionId", created_at"#,
@@ -195,13 +247,11 @@ pub(super) async fn insert(
         now,
         &columns.advances as &[Option<&str>],
         &columns.jokers,
+        &columns.salts,
     )
     .fetch_all(connection)
     .await?;
-    Ok(rows
-        .into_iter()
-        .map(|row| ((row.user_id, row.event_id), Saved { id: row.id, created_at: row.created_at, is_new: true }))
-        .collect())
+    Ok(rows.into_iter().map(|row| ((row.user_id, row.event_id), (row.id, row.created_at))).collect())
 }
 
 /// Inserts, counts and commits the first prediction of a user for a match, with the idempotency key of the request, in
@@ -211,13 +261,13 @@ pub(super) async fn insert_alone(
     connection: &mut PgConnection,
     slot: i16,
     entry: &Entry,
+    new_pseudonym: Uuid,
     now: OffsetDateTime,
 ) -> sqlx::Result<Option<Saved>> {
     let forecast = entry.forecast;
-    sqlx::query_as!(
-        Saved,
-        r#"select id as "id!: PredictionId", created_at as "created_at!", true as "is_new!"
-           from insert_alone($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)"#,
+    let row = sqlx::query!(
+        r#"select id as "id!: PredictionId", created_at as "created_at!", pseudonym as "pseudonym!"
+           from insert_first_prediction($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)"#,
         gates::CLASS,
         gates::gate(entry.event),
         slot,
@@ -228,35 +278,321 @@ pub(super) async fn insert_alone(
         forecast.score().map(Score::away),
         forecast.confidence().percent(),
         forecast.advances().map(Side::name),
+        entry.salt,
+        new_pseudonym,
         entry.request.as_ref().map(|request| &request.key.0[..]),
         entry.request.as_ref().map(|request| &request.digest[..]),
         now,
     )
     .fetch_optional(connection)
-    .await
+    .await?;
+    Ok(row.map(|row| {
+        let receipt = entry.receipt(row.pseudonym, 1, row.created_at);
+        Saved { id: row.id, created_at: row.created_at, is_new: true, receipt: Some(receipt) }
+    }))
 }
 
-/// Returns the stored predictions with these users and matches.
-pub(super) async fn find_saved(
+/// Returns the pseudonyms of users in tournaments that have one.
+pub(super) async fn pseudonyms(
     connection: &mut PgConnection,
     shards: &Ranges,
-    entries: &[Entry],
-) -> sqlx::Result<HashMap<(UserId, MatchId), Saved>> {
-    let columns = Columns::of(entries);
+    pairs: &[(UserId, TournamentId)],
+) -> sqlx::Result<HashMap<(UserId, TournamentId), Uuid>> {
+    let (users, tournaments) = pair_columns(pairs);
     let rows = sqlx::query!(
-        r#"select p.user_id as "user_id: UserId", p.event_id as "event_id: MatchId", p.id as "id: PredictionId",
-                  p.created_at
-           from unnest($1::bigint[], $2::bigint[]) as n (user_id, event_id)
-           join predictions p on p.user_id = n.user_id and p.event_id = n.event_id
+        r#"select p.user_id as "user: UserId", p.tournament_id as "tournament: TournamentId", p.pseudonym
+           from unnest($1::bigint[], $2::bigint[]) as n (user_id, tournament_id)
+           join pseudonyms p on p.user_id = n.user_id and p.tournament_id = n.tournament_id
            where ($3::bigint[] is null or p.user_id = any($3))"#,
-        &columns.users,
-        &columns.events,
-        shards.only(&columns.users),
+        &users,
+        &tournaments,
+        shards.only(&users),
     )
     .fetch_all(connection)
     .await?;
-    let saved = |id, created_at| Saved { id, created_at, is_new: false };
-    Ok(rows.into_iter().map(|row| ((row.user_id, row.event_id), saved(row.id, row.created_at))).collect())
+    Ok(rows.into_iter().map(|row| ((row.user, row.tournament), row.pseudonym)).collect())
+}
+
+/// Stores new pseudonyms, and returns those that another transaction has not stored in the meantime. The pairs are
+/// sorted, so that transactions insert them in the same order.
+pub(super) async fn insert_pseudonyms(
+    connection: &mut PgConnection,
+    pairs: &[(UserId, TournamentId)],
+    new: &[Uuid],
+) -> sqlx::Result<HashMap<(UserId, TournamentId), Uuid>> {
+    let (users, tournaments) = pair_columns(pairs);
+    let rows = sqlx::query!(
+        r#"insert into pseudonyms (user_id, tournament_id, pseudonym)
+           select user_id, tournament_id, pseudonym
+           from unnest($1::bigint[], $2::bigint[], $3::uuid[]) as n (user_id, tournament_id, pseudonym)
+           order by user_id, tournament_id
+           on conflict (user_id, tournament_id) do nothing
+           returning user_id as "user: UserId", tournament_id as "tournament: TournamentId", pseudonym"#,
+        &users,
+        &tournaments,
+        new,
+    )
+    .fetch_all(connection)
+    .await?;
+    Ok(rows.into_iter().map(|row| ((row.user, row.tournament), row.pseudonym)).collect())
+}
+
+fn pair_columns(pairs: &[(UserId, TournamentId)]) -> (Vec<i64>, Vec<i64>) {
+    pairs.iter().map(|(user, tournament)| (user.0, tournament.0)).unzip()
+}
+
+/// Returns the stored predictions with these users and matches, with the receipts of the given revisions. Without a
+/// revision, the latest one is meant.
+pub(super) async fn find_saved(
+    connection: &mut PgConnection,
+    shards: &Ranges,
+    wanted: &[(UserId, MatchId, Option<i32>)],
+) -> sqlx::Result<HashMap<(UserId, MatchId), Saved>> {
+    let users: Vec<i64> = wanted.iter().map(|(user, ..)| user.0).collect();
+    let events: Vec<i64> = wanted.iter().map(|(_, event, _)| event.0).collect();
+    let revisions: Vec<Option<i32>> = wanted.iter().map(|&(.., revision)| revision).collect();
+    let rows = receipts!(
+        "",
+        "from unnest($1::bigint[], $2::bigint[], $3::integer[]) as n (user_id, event_id, revision)
+         join predictions p on p.user_id = n.user_id and p.event_id = n.event_id
+         join events e on e.id = p.event_id
+         left join prediction_revisions l
+           on l.user_id = p.user_id and l.event_id = p.event_id and l.revision = n.revision
+         left join pseudonyms s on s.user_id = p.user_id and s.tournament_id = e.tournament_id
+         where ($4::bigint[] is null or p.user_id = any($4))",
+        &users,
+        &events,
+        &revisions as &[Option<i32>],
+        shards.only(&users),
+    )
+    .fetch_all(connection)
+    .await?;
+    rows.into_iter()
+        .map(|row| {
+            let receipt = receipt!(row);
+            let saved = Saved { id: row.id, created_at: row.created_at, is_new: false, receipt };
+            Ok(((row.user_id, row.event_id), saved))
+        })
+        .collect()
+}
+
+/// Returns the receipt of the latest revision of a user's prediction, if the prediction exists and has one.
+pub(super) async fn receipt(
+    executor: impl PgExecutor<'_>,
+    user: UserId,
+    id: PredictionId,
+) -> sqlx::Result<Option<Option<Receipt>>> {
+    let row = receipts!(
+        "",
+        "from predictions p
+         join events e on e.id = p.event_id
+         left join prediction_revisions l on l.user_id = p.user_id and l.event_id = p.event_id and false
+         left join pseudonyms s on s.user_id = p.user_id and s.tournament_id = e.tournament_id
+         where p.user_id = $1 and p.id = $2",
+        user.0,
+        id.0,
+    )
+    .fetch_optional(executor)
+    .await?;
+    row.map(|row| Ok(receipt!(row))).transpose()
+}
+
+/// Returns receipts of a match: for each user after `after`, that of the last revision before the start, in the order of
+/// users. A revision that has none yet, or whose account was deleted, is `None`.
+pub(super) async fn counted(
+    executor: impl PgExecutor<'_>,
+    event: MatchId,
+    start_time: OffsetDateTime,
+    after: i64,
+    limit: i64,
+) -> sqlx::Result<Vec<(UserId, Option<Receipt>)>> {
+    let rows = receipts!(
+        "",
+        "from events e
+         join predictions p on p.event_id = e.id
+         left join prediction_revisions l
+           on l.user_id = p.user_id
+          and l.event_id = case when p.updated_at >= $2 then p.event_id end
+          and l.made_at < $2 and l.replaced_at >= $2
+         left join pseudonyms s on s.user_id = p.user_id and s.tournament_id = e.tournament_id
+         where e.id = $1 and p.user_id > $3 and (p.updated_at < $2 or l.revision is not null)
+         order by p.user_id
+         limit $4",
+        event.0,
+        start_time,
+        after,
+        limit,
+    )
+    .fetch_all(executor)
+    .await?;
+    rows.into_iter().map(|row| Ok((row.user_id, receipt!(row)))).collect()
+}
+
+/// Returns the last revision of a user's prediction that was accepted before a time: `None` if the user has no such
+/// prediction, `Some((match, None))` if every revision is later or has no receipt.
+pub(super) async fn counted_of(
+    executor: impl PgExecutor<'_>,
+    user: UserId,
+    id: PredictionId,
+    before: OffsetDateTime,
+) -> sqlx::Result<Option<Option<Receipt>>> {
+    let row = receipts!(
+        r#", p.updated_at < $3 or l.revision is not null as "is_in_time!" "#,
+        "from predictions p
+         join events e on e.id = p.event_id
+         left join prediction_revisions l
+           on l.user_id = p.user_id
+          and l.event_id = case when p.updated_at >= $3 then p.event_id end
+          and l.made_at < $3 and l.replaced_at >= $3
+         left join pseudonyms s on s.user_id = p.user_id and s.tournament_id = e.tournament_id
+         where p.user_id = $1 and p.id = $2",
+        user.0,
+        id.0,
+        before,
+    )
+    .fetch_optional(executor)
+    .await?;
+    row.map(|row| Ok(if row.is_in_time { receipt!(row) } else { None })).transpose()
+}
+
+/// Returns the match of a user's own prediction.
+pub(super) async fn match_of(
+    executor: impl PgExecutor<'_>,
+    user: UserId,
+    id: PredictionId,
+) -> sqlx::Result<Option<MatchId>> {
+    sqlx::query_scalar!(
+        r#"select event_id as "event: MatchId" from predictions where user_id = $1 and id = $2"#,
+        user.0,
+        id.0,
+    )
+    .fetch_optional(executor)
+    .await
+}
+
+/// Returns users with a prediction of a match that has no salt, in the order of users. Deleted accounts never get one.
+pub(super) async fn without_salt(
+    executor: impl PgExecutor<'_>,
+    event: MatchId,
+    after: i64,
+    limit: i64,
+) -> sqlx::Result<Vec<i64>> {
+    sqlx::query_scalar!(
+        "select p.user_id from predictions p join users u on u.user_id = p.user_id
+         where p.event_id = $1 and p.salt is null and p.user_id > $2 and u.deleted_at is null
+         order by p.user_id limit $3",
+        event.0,
+        after,
+        limit,
+    )
+    .fetch_all(executor)
+    .await
+}
+
+/// Returns those of these users whose accounts exist, and locks their predictions of a match in the order of users.
+pub(super) async fn lock_for_salts(
+    connection: &mut PgConnection,
+    event: MatchId,
+    users: &[i64],
+) -> sqlx::Result<Vec<UserId>> {
+    let mut present = Vec::with_capacity(users.len());
+    // One statement per user, because Citus cannot lock rows of several shards in one. There are few such users.
+    for &user in users {
+        let locked = sqlx::query_scalar!(
+            r#"select p.user_id as "user: UserId" from predictions p join users u on u.user_id = p.user_id
+               where p.user_id = $1 and p.event_id = $2 and u.deleted_at is null for update of p"#,
+            user,
+            event.0,
+        )
+        .fetch_optional(&mut *connection)
+        .await?;
+        present.extend(locked);
+    }
+    Ok(present)
+}
+
+/// Gives the latest revision of a user's prediction a salt if it has none.
+pub(super) async fn add_salt(
+    connection: &mut PgConnection,
+    user: UserId,
+    event: MatchId,
+    salt: Uuid,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "update predictions set salt = $3 where user_id = $1 and event_id = $2 and salt is null",
+        user.0,
+        event.0,
+        salt,
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Returns the earlier revisions of a user's prediction that have no salt.
+pub(super) async fn revisions_without_salt(
+    connection: &mut PgConnection,
+    user: UserId,
+    event: MatchId,
+) -> sqlx::Result<Vec<i32>> {
+    sqlx::query_scalar!(
+        "select revision from prediction_revisions where user_id = $1 and event_id = $2 and salt is null",
+        user.0,
+        event.0,
+    )
+    .fetch_all(connection)
+    .await
+}
+
+/// Gives an earlier revision of a user's prediction a salt.
+pub(super) async fn add_salt_to_revision(
+    connection: &mut PgConnection,
+    user: UserId,
+    event: MatchId,
+    revision: i32,
+    salt: Uuid,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "update prediction_revisions set salt = $4
+         where user_id = $1 and event_id = $2 and revision = $3 and salt is null",
+        user.0,
+        event.0,
+        revision,
+        salt,
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Returns the tournament of a match.
+pub(super) async fn tournament_of(
+    executor: impl PgExecutor<'_>,
+    event: MatchId,
+) -> sqlx::Result<Option<TournamentId>> {
+    sqlx::query_scalar!(r#"select tournament_id as "id: TournamentId" from events where id = $1"#, event.0)
+        .fetch_optional(executor)
+        .await
+}
+
+/// Returns the receipts of all revisions of a user.
+pub(super) async fn receipts_of(executor: impl PgExecutor<'_>, user: UserId) -> sqlx::Result<Vec<Receipt>> {
+    let rows = receipts!(
+        "",
+        "from predictions p
+         join events e on e.id = p.event_id
+         cross join generate_series(1, p.revision) as r (revision)
+         left join prediction_revisions l
+           on l.user_id = p.user_id and l.event_id = p.event_id and l.revision = r.revision
+         left join pseudonyms s on s.user_id = p.user_id and s.tournament_id = e.tournament_id
+         where p.user_id = $1 and (l.revision is not null or r.revision = p.revision)
+         order by p.event_id, r.revision",
+        user.0,
+    )
+    .fetch_all(executor)
+    .await?;
+    let receipts: sqlx::Result<Vec<Option<Receipt>>> = rows.into_iter().map(|row| Ok(receipt!(row))).collect();
+    Ok(receipts?.into_iter().flatten().collect())
 }
 
 /// Returns and locks the predictions that these entries would replace.
@@ -268,7 +604,8 @@ pub(super) async fn lock_earlier(
     let columns = Columns::of(entries);
     let rows = sqlx::query!(
         r#"select p.user_id as "user_id: UserId", p.event_id as "event_id: MatchId", p.id as "id: PredictionId",
-                  p.prediction, p.home_goals, p.away_goals, p.confidence, p.advances, p.joker, p.created_at
+                  p.prediction, p.home_goals, p.away_goals, p.confidence, p.advances, p.joker, p.created_at, p.salt,
+                  p.revision, p.updated_at
            from unnest($1::bigint[], $2::bigint[]) as n (user_id, event_id)
            join predictions p on p.user_id = n.user_id and p.event_id = n.event_id
            where ($3::bigint[] is null or p.user_id = any($3))
@@ -284,8 +621,16 @@ pub(super) async fn lock_earlier(
         .map(|row| {
             let forecast = read_forecast(&row.prediction, row.home_goals.zip(row.away_goals), row.confidence)?;
             let forecast = forecast.with_advances(read_side(row.advances.as_deref())?).with_joker(row.joker);
-            let saved = Saved { id: row.id, created_at: row.created_at, is_new: false };
-            Ok(Earlier { user: row.user_id, event: row.event_id, saved, forecast })
+            Ok(Earlier {
+                user: row.user_id,
+                event: row.event_id,
+                id: row.id,
+                created_at: row.created_at,
+                forecast,
+                salt: row.salt,
+                revision: row.revision,
+                updated_at: row.updated_at,
+            })
         })
         .collect()
 }
@@ -304,9 +649,10 @@ pub(super) async fn keep_earlier(
     let events: Vec<i64> = earlier.iter().map(|earlier| earlier.event.0).collect();
     sqlx::query!(
         "insert into prediction_revisions
-             (user_id, event_id, revision, prediction, home_goals, away_goals, confidence, advances, joker, made_at, replaced_at)
+             (user_id, event_id, revision, prediction, home_goals, away_goals, confidence, advances, joker, salt, made_at,
+              replaced_at)
          select p.user_id, p.event_id, p.revision, p.prediction, p.home_goals, p.away_goals, p.confidence, p.advances, p.joker,
-                p.updated_at, $3
+                p.salt, p.updated_at, $3
          from unnest($1::bigint[], $2::bigint[]) as n (user_id, event_id)
          join predictions p on p.user_id = n.user_id and p.event_id = n.event_id
          where ($4::bigint[] is null or p.user_id = any($4))",
@@ -337,10 +683,10 @@ pub(super) async fn replace(
     sqlx::query!(
         "update predictions p
          set prediction = n.prediction, home_goals = n.home_goals, away_goals = n.away_goals, confidence = n.confidence,
-             advances = n.advances, joker = n.joker, revision = p.revision + 1, updated_at = $7
+             advances = n.advances, joker = n.joker, salt = n.salt, revision = p.revision + 1, updated_at = $7
          from unnest($1::bigint[], $2::bigint[], $3::text[], $4::smallint[], $5::smallint[], $6::smallint[], $9::text[],
-                     $10::boolean[])
-           as n (user_id, event_id, prediction, home_goals, away_goals, confidence, advances, joker)
+                     $10::boolean[], $11::uuid[])
+           as n (user_id, event_id, prediction, home_goals, away_goals, confidence, advances, joker, salt)
          where p.user_id = n.user_id and p.event_id = n.event_id and ($8::bigint[] is null or p.user_id = any($8))",
         &columns.users,
         &columns.events,
@@ -352,6 +698,7 @@ pub(super) async fn replace(
         shards.only(&columns.users),
         &columns.advances as &[Option<&str>],
         &columns.jokers,
+        &columns.salts,
     )
     .execute(connection)
     .await?;
@@ -413,6 +760,7 @@ struct Columns {
     confidences: Vec<i16>,
     advances: Vec<Option<&'static str>>,
     jokers: Vec<bool>,
+    salts: Vec<Uuid>,
 }
 
 impl Columns {
@@ -426,6 +774,7 @@ impl Columns {
             confidences: entries.iter().map(|entry| entry.forecast.confidence().percent()).collect(),
             advances: entries.iter().map(|entry| entry.forecast.advances().map(Side::name)).collect(),
             jokers: entries.iter().map(|entry| entry.forecast.joker()).collect(),
+            salts: entries.iter().map(|entry| entry.salt).collect(),
         }
     }
 }

@@ -10,18 +10,19 @@ use platform::{
     Core,
     batches::{Attempt, Write},
     clock::Clock,
-    random,
+    random::{self, Random},
     shards::{Ranges, Shards},
 };
-use scoring::Forecast;
 use sqlx::PgConnection;
+use uuid::Uuid;
 use web::ids::{MatchId, TournamentId, UserId};
 
 use super::{
     changes::Changes,
+    receipts,
     rules::{self, Conditions},
     service::{SaveError, Saved},
-    store::{self, Entry, Tally},
+    store::{self, Earlier, Entry, Tally},
 };
 use crate::{
     catalogue::matches::{rules::Status, service::Matches},
@@ -41,6 +42,7 @@ pub(super) struct Writer {
     changes: Changes,
     shards: Shards,
     clock: Arc<dyn Clock>,
+    random: Arc<dyn Random>,
     /// Slot of the tallies that this writer updates.
     slot: i16,
 }
@@ -57,6 +59,7 @@ impl Writer {
             changes: changes.clone(),
             shards: core.shards.clone(),
             clock: Arc::clone(&core.clock),
+            random: Arc::clone(&core.random),
             slot: slot(number),
         };
         (0..number).map(writer).collect()
@@ -70,7 +73,7 @@ impl Writer {
         let shards = self.shards.get(&mut tx).await?;
         let keys = Repeated::load(&mut tx, &self.shards, entries).await?;
         let fresh: Vec<Entry> = keys.unused(entries);
-        let batch = Batch::save(&mut tx, shards, &events, &fresh).await?;
+        let batch = Batch::save(&mut tx, shards, &*self.random, &events, &fresh).await?;
         let refused = fresh.iter().any(|entry| !batch.saved.contains_key(&entry.key()));
         // The gates are still held, so these are the statuses for which the predictions were refused.
         let statuses = if refused { store::statuses(&mut tx, &events).await? } else { HashMap::new() };
@@ -110,8 +113,11 @@ impl Repeated {
     async fn load(connection: &mut PgConnection, shards: &Shards, entries: &[Entry]) -> sqlx::Result<Self> {
         let requests: Vec<_> = entries.iter().filter_map(|entry| entry.request).collect();
         let used = idempotency::find_used_keys(connection, shards, &requests).await?;
-        let is_repeated = |entry: &&Entry| matches!(prior_of(&used, entry), Some(Prior::Effect(_)));
-        let repeated: Vec<Entry> = entries.iter().filter(is_repeated).copied().collect();
+        let repetition = |entry: &Entry| match prior_of(&used, entry) {
+            Some(Prior::Effect { revision, .. }) => Some((entry.user, entry.event, revision)),
+            _ => None,
+        };
+        let repeated: Vec<_> = entries.iter().filter_map(repetition).collect();
         let saved = if repeated.is_empty() {
             HashMap::new()
         } else {
@@ -134,7 +140,7 @@ impl Repeated {
     /// Returns the outcome of an entry whose key was used before.
     fn outcome(&self, entry: &Entry) -> Option<Outcome> {
         Some(match prior_of(&self.used, entry)? {
-            Prior::Effect(status) => match self.saved.get(&entry.key()) {
+            Prior::Effect { status, .. } => match self.saved.get(&entry.key()) {
                 Some(&saved) => Ok((Saved { is_new: status == CREATED, ..saved }, KeyOutcome::Replayed)),
                 None => Err(SaveError::KeyUsed),
             },
@@ -163,6 +169,7 @@ impl Batch {
     async fn save(
         connection: &mut PgConnection,
         shards: &Ranges,
+        random: &dyn Random,
         events: &[MatchId],
         entries: &[Entry],
     ) -> sqlx::Result<Self> {
@@ -181,8 +188,18 @@ impl Batch {
             entries.retain(|entry| entry.key() != key);
             refused.insert(key, SaveError::NoJokerLeft);
         }
-        let mut saved = store::insert(connection, &entries, now).await?;
-        let has_new = !saved.is_empty();
+        let pseudonyms = pseudonyms_of(connection, shards, random, &entries, &open).await?;
+        let receipt = |entry: &Entry, revision, accepted_at| {
+            let pseudonym = pseudonyms.get(&(entry.user, open[&entry.event].tournament))?;
+            Some(entry.receipt(*pseudonym, revision, accepted_at))
+        };
+        let inserted = store::insert(connection, &entries, now).await?;
+        let has_new = !inserted.is_empty();
+        let new = |entry: &Entry| {
+            let &(id, created_at) = inserted.get(&entry.key())?;
+            Some((entry.key(), Saved { id, created_at, is_new: true, receipt: receipt(entry, 1, now) }))
+        };
+        let mut saved: HashMap<(UserId, MatchId), Saved> = entries.iter().filter_map(new).collect();
         let mut tallies: HashMap<MatchId, Tally> = HashMap::new();
         for entry in entries.iter().filter(|entry| saved.contains_key(&entry.key())) {
             tallies.entry(entry.event).or_default().add(entry.forecast);
@@ -190,17 +207,25 @@ impl Batch {
         let rest: Vec<Entry> = entries.iter().filter(|entry| !saved.contains_key(&entry.key())).copied().collect();
         if !rest.is_empty() {
             let mut earlier = store::lock_earlier(connection, shards, &rest).await?;
-            let forecasts: HashMap<_, Forecast> = rest.iter().map(|entry| (entry.key(), entry.forecast)).collect();
-            saved.extend(earlier.iter().map(|earlier| (earlier.key(), earlier.saved)));
-            // An unchanged forecast makes no new revision.
-            earlier.retain(|earlier| forecasts.get(&earlier.key()) != Some(&earlier.forecast));
+            let by_key: HashMap<_, &Entry> = rest.iter().map(|entry| (entry.key(), entry)).collect();
+            // An equal salt means that an earlier attempt has written this entry.
+            let is_written =
+                |earlier: &Earlier| by_key.get(&earlier.key()).is_none_or(|entry| earlier.salt == Some(entry.salt));
+            for earlier in &earlier {
+                let (revision, accepted_at) =
+                    if is_written(earlier) { (earlier.revision, earlier.updated_at) } else { (earlier.revision + 1, now) };
+                let receipt = by_key.get(&earlier.key()).and_then(|entry| receipt(entry, revision, accepted_at));
+                let Earlier { id, created_at, .. } = *earlier;
+                saved.insert(earlier.key(), Saved { id, created_at, is_new: false, receipt });
+            }
+            earlier.retain(|earlier| !is_written(earlier));
             store::keep_earlier(connection, shards, &earlier, now).await?;
             store::replace(connection, shards, &rest, &earlier, now).await?;
             for earlier in &earlier {
                 let tally = tallies.entry(earlier.event).or_default();
                 tally.remove(earlier.forecast);
-                if let Some(&forecast) = forecasts.get(&earlier.key()) {
-                    tally.add(forecast);
+                if let Some(entry) = by_key.get(&earlier.key()) {
+                    tally.add(entry.forecast);
                 }
             }
         }
@@ -212,7 +237,8 @@ impl Batch {
         let effect = |entry: &Entry| {
             let saved = self.saved.get(&entry.key())?;
             let status = if saved.is_new { CREATED } else { REPLACED };
-            Some(Effect { request: entry.request?, status })
+            let revision = saved.receipt.map(|receipt| receipt.revision);
+            Some(Effect { request: entry.request?, status, revision })
         };
         entries.iter().filter_map(effect).collect()
     }
@@ -227,6 +253,32 @@ impl Batch {
             }),
         }
     }
+}
+
+/// Returns the pseudonyms of the entries' users in the tournaments of their matches, and creates missing ones.
+async fn pseudonyms_of(
+    connection: &mut PgConnection,
+    shards: &Ranges,
+    random: &dyn Random,
+    entries: &[Entry],
+    open: &HashMap<MatchId, Conditions>,
+) -> sqlx::Result<HashMap<(UserId, TournamentId), Uuid>> {
+    let mut pairs: Vec<_> = entries.iter().map(|entry| (entry.user, open[&entry.event].tournament)).collect();
+    pairs.sort_unstable();
+    pairs.dedup();
+    let mut found = store::pseudonyms(connection, shards, &pairs).await?;
+    pairs.retain(|pair| !found.contains_key(pair));
+    if pairs.is_empty() {
+        return Ok(found);
+    }
+    let new: Vec<Uuid> = pairs.iter().map(|_| receipts::random_bytes(random)).collect();
+    found.extend(store::insert_pseudonyms(connection, &pairs, &new).await?);
+    // Another transaction stored the rest in the meantime, and has committed.
+    pairs.retain(|pair| !found.contains_key(pair));
+    if !pairs.is_empty() {
+        found.extend(store::pseudonyms(connection, shards, &pairs).await?);
+    }
+    Ok(found)
 }
 
 /// Returns the entries with a joker for which the user has none left. Locks the jokers of these users, so that racing
@@ -272,7 +324,8 @@ impl Write for Writer {
         Some(entry.key())
     }
 
-    /// A second attempt may find predictions that the first attempt wrote, and leaves them unchanged.
+    /// A second attempt may find predictions that the first attempt wrote: it recognises their salts, and leaves them
+    /// unchanged.
     async fn write(
         &self,
         connection: &mut PgConnection,
@@ -283,7 +336,8 @@ impl Write for Writer {
         if let [entry] = entries
             && !entry.forecast.joker()
         {
-            match store::insert_alone(connection, self.slot, entry, self.clock.now()).await {
+            let pseudonym = receipts::random_bytes(&*self.random);
+            match store::insert_alone(connection, self.slot, entry, pseudonym, self.clock.now()).await {
                 Ok(Some(saved)) => {
                     self.events.mark_stale();
                     self.changes.note([entry.event]);

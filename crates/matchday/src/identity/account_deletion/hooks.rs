@@ -1,7 +1,24 @@
 //! Traits that higher domains implement for account deletion.
 
+use std::sync::Arc;
+
 use futures_util::future::BoxFuture;
+use serde_json::Value;
+use sqlx::PgConnection;
 use web::ids::UserId;
+
+/// What account deletion and data export need from higher domains.
+#[derive(Clone)]
+pub struct Hooks {
+    pub memberships: Arc<dyn Memberships>,
+    pub receipts: Arc<dyn Receipts>,
+}
+
+/// Receipts of predictions.
+pub trait Receipts: Send + Sync {
+    /// Returns all receipts of a user as a JSON array.
+    fn export<'a>(&'a self, connection: &'a mut PgConnection, user: UserId) -> BoxFuture<'a, sqlx::Result<Value>>;
+}
 
 /// Chat room memberships stored by this service.
 pub trait Memberships: Send + Sync {

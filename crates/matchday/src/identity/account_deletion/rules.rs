@@ -178,8 +178,13 @@ pub const TABLES: &[Table] = &[
         .whose("creator_id = $1")
         .hiding(&["creator_id", "made_until", "half_made_at", "discarded_at"]),
     Table::of_user("departures", Fate::HandledElsewhere("the worker removes the row when the deletion is finished")),
-    Table::of_user("predictions", GAME),
-    Table::of_user("prediction_revisions", GAME),
+    // Without salt and pseudonym, no hash of a seal can be traced to the user. The rest stays for the scores.
+    Table::of_user("predictions", Fate::Changed("update predictions set salt = null where user_id = $1")),
+    Table::of_user(
+        "prediction_revisions",
+        Fate::Changed("update prediction_revisions set salt = null where user_id = $1"),
+    ),
+    Table::of_user("pseudonyms", Fate::Deleted),
     Table::of_user("answers", GAME),
     Table::of_user("answer_revisions", GAME),
     Table::of_user("user_scores", GAME),
@@ -215,6 +220,10 @@ pub const OTHERS: &[(&str, &str)] = &[
     ("questions", "catalogue"),
     ("question_results", "catalogue"),
     ("question_tallies", "counts"),
+    ("seals", "matches and hashes"),
+    ("seal_chain", "a hash"),
+    ("seal_tiles", "hashes, which nothing links to users without salts and pseudonyms"),
+    ("seal_timestamps", "hashes"),
     ("score_lanes", "ranges of user ids"),
     ("score_retention", "weeks"),
     ("coin_rates", "matches"),

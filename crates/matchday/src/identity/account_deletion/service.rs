@@ -20,7 +20,7 @@ use tokio::sync::{Notify, Semaphore};
 use web::{ClientNetwork, ids::UserId};
 
 use super::{
-    hooks::Memberships,
+    hooks::Hooks,
     rules::{Fate, TABLES},
     store::{self, Due, Person},
 };
@@ -85,7 +85,7 @@ struct Inner {
     /// Provides the database, accounts, codes and sessions.
     login: Login,
     phones: PhoneMoves,
-    memberships: Arc<dyn Memberships>,
+    hooks: Hooks,
     server: Option<ChatServer>,
     limiter: RateLimiter,
     /// Server name of the homeserver, part of Matrix ids.
@@ -153,7 +153,7 @@ impl AccountDeletion {
         core: &Core,
         login: Login,
         phones: PhoneMoves,
-        memberships: Arc<dyn Memberships>,
+        hooks: Hooks,
         server: Option<ChatServer>,
         server_name: Option<String>,
         streams: Streams,
@@ -164,7 +164,7 @@ impl AccountDeletion {
             inner: Arc::new(Inner {
                 login,
                 phones,
-                memberships,
+                hooks,
                 server,
                 limiter,
                 server_name,
@@ -195,11 +195,14 @@ impl AccountDeletion {
             for table in TABLES {
                 rows.push(store::export(&mut tx, table, &person).await?);
             }
+            let receipts = inner.hooks.receipts.export(&mut tx, user).await?;
             tx.commit().await?;
-            Ok(rows)
+            Ok((rows, receipts.to_string()))
         };
-        let rows = reader.read(read).await?;
-        TABLES.iter().zip(rows).map(|(table, rows)| Ok((table.name, RawValue::from_string(rows)?))).collect()
+        let (rows, receipts) = reader.read(read).await?;
+        let names = TABLES.iter().map(|table| table.name).chain(["receipts"]);
+        let rows = rows.into_iter().chain([receipts]);
+        names.zip(rows).map(|(name, rows)| Ok((name, RawValue::from_string(rows)?))).collect()
     }
 
     /// Sends the code that confirms a deletion to the account's phone.
@@ -351,7 +354,7 @@ impl AccountDeletion {
             None => Ok(()),
         };
         // Runs even if the homeserver failed, because rows that requests wrote during the deletion must not remain.
-        inner.memberships.forget(due.user_id).await?;
+        inner.hooks.memberships.forget(due.user_id).await?;
         let mut tx = platform::database::begin(&inner.login.db).await?;
         let matrix_ids = self.matrix_ids(&due.chat_names);
         let subjects = Subject::of_account(due.user_id).iter().map(Subject::key).collect();

@@ -143,7 +143,8 @@ async fn export_contains_exactly_the_callers_data() {
         assert!(response.header("content-disposition").is_some_and(|value| value.starts_with("attachment")));
         let text = response.expect(200);
         let data: BTreeMap<String, Vec<Value>> = serde_json::from_value(text["data"].clone()).expect("tables");
-        assert_eq!(data.keys().count(), TABLES.len());
+        assert_eq!(data.keys().count(), TABLES.len() + 1, "and receipts");
+        assert_eq!((data["receipts"].len(), data["pseudonyms"].len()), (1, 1));
         let count = |table: &str| data[table].len();
         let account = &data["users"][0];
         assert_eq!(

@@ -284,7 +284,7 @@ where
             count("replayed");
             return Ok(replay(stored));
         }
-        Some(Prior::Reused | Prior::Effect(_)) => {
+        Some(Prior::Reused | Prior::Effect { .. }) => {
             count("reused");
             return Err(key_used());
         }
@@ -306,7 +306,7 @@ async fn store_or_replay(keys: &Idempotency, request: KeyedRequest, response: Re
     };
     match keys.store(request, &stored).await {
         // The same request had an effect before and is refused now: a setting changed in between.
-        None | Some(Prior::Effect(_)) => {
+        None | Some(Prior::Effect { .. }) => {
             count("first");
             Ok(response)
         }
@@ -329,7 +329,7 @@ async fn respond_to_used_key(keys: &Idempotency, request: KeyedRequest) -> Resul
             count("replayed");
             Ok(replay(stored))
         }
-        Some(Prior::Reused | Prior::Effect(_)) | None => {
+        Some(Prior::Reused | Prior::Effect { .. }) | None => {
             count("reused");
             Err(key_used())
         }

@@ -73,8 +73,13 @@ pub(crate) struct StoredResponse {
 pub(crate) enum Prior {
     /// The same request was answered with this response.
     Response(StoredResponse),
-    /// The same request had an effect, which the feature finds again. The number is the status of the response.
-    Effect(u16),
+    /// The same request had an effect, which the feature finds again.
+    Effect {
+        /// Status of the response.
+        status: u16,
+        /// Revision that the request wrote.
+        revision: Option<i32>,
+    },
     /// The key belongs to a different request.
     Reused,
 }
@@ -85,6 +90,8 @@ pub(crate) struct Effect {
     pub(crate) request: KeyedRequest,
     /// Status of the response.
     pub(crate) status: u16,
+    /// Revision that the request wrote, if the feature needs it to build the response again.
+    pub(crate) revision: Option<i32>,
 }
 
 /// Keys that were used before, with their outcomes.
@@ -105,7 +112,7 @@ impl UsedKeys {
             Some(body) => {
                 Prior::Response(StoredResponse { status, content_type: row.content_type.clone(), body: body.clone() })
             }
-            None => Prior::Effect(status),
+            None => Prior::Effect { status, revision: row.revision },
         })
     }
 }

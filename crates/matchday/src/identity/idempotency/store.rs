@@ -64,6 +64,7 @@ pub(super) struct Finished {
     pub(super) status: i16,
     pub(super) content_type: Option<String>,
     pub(super) body: Option<Vec<u8>>,
+    pub(super) revision: Option<i32>,
 }
 
 /// Returns those of these keys whose requests have an outcome.
@@ -77,7 +78,7 @@ pub(super) async fn finished(
     sqlx::query_as!(
         Finished,
         r#"select k.user_id as "owner: KeyOwner", k.key_digest, k.request_digest, k.status as "status!", k.content_type,
-                  k.body
+                  k.body, k.revision
            from unnest($1::bigint[], $2::bytea[]) as w (user_id, key_digest)
            join idempotency_keys k on k.user_id = w.user_id and k.key_digest = w.key_digest
            where k.status is not null and ($3::bigint[] is null or k.user_id = any($3))"#,
@@ -99,17 +100,19 @@ pub(super) async fn insert_effects(
     let keys: Vec<&[u8]> = effects.iter().map(|effect| effect.request.key.0.as_slice()).collect();
     let digests: Vec<&[u8]> = effects.iter().map(|effect| effect.request.digest.as_slice()).collect();
     let statuses: Vec<i16> = effects.iter().map(|effect| stored_status(effect.status)).collect();
+    let revisions: Vec<Option<i32>> = effects.iter().map(|effect| effect.revision).collect();
     sqlx::query!(
-        "insert into idempotency_keys (user_id, key_digest, request_digest, status, created_at)
-         select user_id, key_digest, request_digest, status, $5
-         from unnest($1::bigint[], $2::bytea[], $3::bytea[], $4::smallint[])
-           as n (user_id, key_digest, request_digest, status)
+        "insert into idempotency_keys (user_id, key_digest, request_digest, status, revision, created_at)
+         select user_id, key_digest, request_digest, status, revision, $5
+         from unnest($1::bigint[], $2::bytea[], $3::bytea[], $4::smallint[], $6::integer[])
+           as n (user_id, key_digest, request_digest, status, revision)
          order by user_id, key_digest",
         &users,
         &keys as &[&[u8]],
         &digests as &[&[u8]],
         &statuses,
         now,
+        &revisions as &[Option<i32>],
     )
     .execute(executor)
     .await?;

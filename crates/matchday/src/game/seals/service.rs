@@ -1,0 +1,481 @@
+//! Seals matches that have closed, and proves predictions against their seals.
+//!
+//! A match is sealed in three steps:
+//!
+//! 1. The worker closes the gate of the match for a moment. Every prediction that was accepted before is then committed,
+//!    also those of other processes and of processes that were killed, and every later one is refused.
+//! 2. It reads the predictions in chunks, outside a transaction, and builds the tree. Memory is bounded, however many
+//!    predictions the match has.
+//! 3. One transaction stores the tree, checks that the match has not changed since the first step, and appends the seal to
+//!    the chain, whose end it has locked.
+//!
+//! After a crash or a lost race, any worker can start again.
+
+use std::{
+    collections::HashSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use futures_util::{StreamExt as _, stream::FuturesUnordered};
+use platform::{
+    Core, database,
+    outbox::{self, Message},
+    page_cache::{Page, PageCache},
+};
+use sqlx::{PgPool, Postgres, Transaction};
+use time::OffsetDateTime;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use web::ids::{MatchId, PredictionId, UserId};
+
+use super::{
+    rules::{self, Content, Pass, Seal, SealFact, TILE, Tile, TreeBuilder},
+    store::{self, Due, Target},
+    timestamps::Timestamps,
+};
+use crate::{
+    catalogue::matches::gates,
+    game::predictions::{
+        receipts::{Hash, Receipt},
+        service::Predictions,
+    },
+};
+
+/// Published when a match is sealed.
+pub const SEALED: &str = "fact.event.sealed";
+
+/// Interval at which the worker looks for matches that have closed.
+const POLL: Duration = Duration::from_secs(1);
+
+/// Interval at which the worker looks for predictions without receipts in open matches.
+const ADD_RECEIPTS_EVERY: Duration = Duration::from_mins(10);
+
+/// Number of predictions read by one statement.
+const CHUNK: i64 = 5_000;
+
+/// Number of matches that are sealed at the same time.
+const AT_ONCE: usize = 4;
+
+/// Of these, number of matches with many predictions, so that others do not wait for them.
+const LARGE_AT_ONCE: usize = 2;
+
+/// Number of predictions of a match with many.
+const LARGE: i64 = 100_000;
+
+/// Number of leaves added to the tree by one task that does not yield.
+const LEAVES_PER_TASK: usize = 64 * TILE;
+
+/// Number of tiles inserted by one statement, about a megabyte.
+const TILES_AT_ONCE: usize = 128;
+
+/// Maximum number of cached pages of the public list.
+const PAGES: usize = 1_000;
+
+/// Time for which a page of the public list is served without reading it again.
+const PAGE_AGE: Duration = Duration::from_secs(1);
+
+#[derive(Clone)]
+pub struct Seals {
+    pub(super) db: PgPool,
+    predictions: Predictions,
+    timestamps: Option<Timestamps>,
+    outbox_written: Arc<Notify>,
+    pages: Arc<PageCache<(Option<MatchId>, i64, i64), ListError>>,
+}
+
+/// Error from building a page of the public list.
+#[derive(Debug, thiserror::Error)]
+pub enum ListError {
+    #[error(transparent)]
+    Database(#[from] sqlx::Error),
+    /// The page could not be serialised.
+    #[error(transparent)]
+    Render(#[from] serde_json::Error),
+}
+
+/// Error from sealing a match.
+#[derive(Debug, thiserror::Error)]
+pub enum SealError {
+    #[error(transparent)]
+    Database(#[from] sqlx::Error),
+    /// The fact could not be serialised.
+    #[error(transparent)]
+    Message(#[from] serde_json::Error),
+    /// The task that builds the tree ended without a result.
+    #[error(transparent)]
+    Task(#[from] tokio::task::JoinError),
+}
+
+/// One page of the chain.
+#[derive(Clone, Debug)]
+pub struct ChainPage {
+    pub seals: Vec<Seal>,
+    pub more: bool,
+    /// Sequence and hash of the newest seal.
+    pub head: Option<(i64, Hash)>,
+}
+
+/// Inclusion of a prediction in a seal.
+#[derive(Clone, Debug)]
+pub struct Proof {
+    pub receipt: Receipt,
+    pub seal: Seal,
+    /// Position of the prediction among the sorted hashes.
+    pub leaf_index: u64,
+    pub path: Vec<Hash>,
+}
+
+/// Reason why a prediction has no proof.
+#[derive(Debug, thiserror::Error)]
+pub enum ProofError {
+    /// The user has no such prediction.
+    #[error("the prediction does not exist")]
+    NoSuchPrediction,
+    /// The match, or this prediction of a match that has opened again, is not sealed yet.
+    #[error("the match is not sealed yet")]
+    NotSealed,
+    /// Every revision was accepted after the start of the match.
+    #[error("the prediction was late")]
+    NotCounted,
+    /// The stored prediction is not the one that was sealed.
+    #[error("the stored prediction differs from the sealed one")]
+    Differs,
+    #[error(transparent)]
+    Database(#[from] sqlx::Error),
+}
+
+impl Seals {
+    pub fn new(core: &Core, predictions: Predictions, timestamps: Option<Timestamps>) -> Self {
+        Self {
+            db: core.db.clone(),
+            predictions,
+            timestamps,
+            outbox_written: core.outbox_written.clone(),
+            pages: Arc::new(PageCache::new(PAGE_AGE, PAGES)),
+        }
+    }
+
+    /// Whether seals get a time-stamp token later.
+    pub fn has_authority(&self) -> bool {
+        self.timestamps.is_some()
+    }
+
+    /// Seals matches when they close, and requests time stamps, until shutdown. Only the holder of the lease runs this; a
+    /// second one would do no harm.
+    pub async fn run(&self, closing: CancellationToken) {
+        tokio::join!(self.seal_matches(&closing), self.stamp_seals(&closing));
+    }
+
+    async fn seal_matches(&self, closing: &CancellationToken) {
+        let mut running = FuturesUnordered::new();
+        let mut busy: HashSet<MatchId> = HashSet::new();
+        let mut large = 0;
+        let mut added_at = None::<Instant>;
+        while !closing.is_cancelled() {
+            if added_at.is_none_or(|at| at.elapsed() >= ADD_RECEIPTS_EVERY) {
+                self.add_receipts().await;
+                added_at = Some(Instant::now());
+            }
+            let due = match self.due().await {
+                Ok(due) => due,
+                Err(error) => {
+                    tracing::debug!(%error, "closed matches not checked; retrying");
+                    Vec::new()
+                }
+            };
+            for Due { event, predictions } in due {
+                let is_large = predictions >= LARGE;
+                if running.len() >= AT_ONCE || (is_large && large >= LARGE_AT_ONCE) || !busy.insert(event) {
+                    continue;
+                }
+                large += usize::from(is_large);
+                running.push(async move { (event, is_large, self.seal(event, predictions).await) });
+            }
+            tokio::select! {
+                () = closing.cancelled() => {}
+                () = tokio::time::sleep(POLL) => {}
+                Some((event, was_large, outcome)) = running.next() => {
+                    busy.remove(&event);
+                    large -= usize::from(was_large);
+                    report(event, outcome);
+                }
+            }
+        }
+    }
+
+    async fn stamp_seals(&self, closing: &CancellationToken) {
+        let Some(timestamps) = &self.timestamps else { return };
+        while !closing.is_cancelled() {
+            let pause = timestamps.stamp(&self.db).await;
+            tokio::select! {
+                () = closing.cancelled() => {}
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+
+    /// Requests tokens once. Returns the pause before the next request.
+    #[cfg(test)]
+    pub(super) async fn stamp_once(&self) -> Option<Duration> {
+        Some(self.timestamps.as_ref()?.stamp(&self.db).await)
+    }
+
+    async fn due(&self) -> sqlx::Result<Vec<Due>> {
+        let now = database::now(&self.db).await?;
+        store::due(&self.db, now).await
+    }
+
+    /// Seals all matches that are due. Returns their number.
+    pub async fn seal_due(&self) -> Result<usize, SealError> {
+        let mut sealed = 0;
+        for Due { event, predictions } in self.due().await? {
+            sealed += usize::from(self.seal(event, predictions).await?.is_some());
+        }
+        Ok(sealed)
+    }
+
+    /// Gives predictions of open matches that were made without receipts their receipts.
+    async fn add_receipts(&self) {
+        let work = async {
+            let mut added = 0;
+            for event in store::open(&self.db, database::now(&self.db).await?).await? {
+                added += self.predictions.add_receipts(event).await?;
+            }
+            Ok::<_, sqlx::Error>(added)
+        };
+        match work.await {
+            Ok(0) => {}
+            Ok(added) => tracing::info!(added, "receipts added to earlier predictions"),
+            Err(error) => tracing::warn!(%error, "receipts not added to earlier predictions"),
+        }
+    }
+
+    /// Seals a match with about this number of predictions. `None` if it need not be sealed, or not now.
+    async fn seal(&self, event: MatchId, predictions: i64) -> Result<Option<Seal>, SealError> {
+        let Some(target) = self.close(event).await? else { return Ok(None) };
+        let event_sequence = target.last.map_or(0, |last| last.event_sequence) + 1;
+        let mut tree = Tree { event, event_sequence, builder: TreeBuilder::default(), tiles: Vec::new(), tx: None };
+        for pass in Pass::all(predictions.unsigned_abs()) {
+            let leaves = self.leaves(event, target.start_time, pass, pass.expected(predictions.unsigned_abs())).await?;
+            tree.add(&self.db, leaves).await?;
+        }
+        let (mut tx, count, root) = tree.finish(&self.db).await?;
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        // A moved start alone needs a new seal only if it changes the predictions that count.
+        let is_same = target.last.is_some_and(|last| {
+            last.sealed_at > target.opened_at && (last.count, last.root) == (count, root)
+        });
+        if is_same {
+            tx.rollback().await?;
+            let mut tx = database::begin(&self.db).await?;
+            store::set_sealed(&mut tx, event, &target).await?;
+            tx.commit().await?;
+            return Ok(None);
+        }
+        if !store::set_sealed(&mut tx, event, &target).await? {
+            tx.rollback().await?;
+            return Ok(None);
+        }
+        let (head, now) = store::lock_chain(&mut tx).await?;
+        let content = Content { event, event_sequence, count, root, start_time: target.start_time };
+        let seal = content.seal(head, now);
+        store::insert(&mut tx, &seal).await?;
+        let fact = SealFact { tournament_id: target.tournament, seal: seal.clone() };
+        outbox::enqueue(&mut tx, &[Message::new(SEALED, format!("event:{event}"), &fact)?.logged()]).await?;
+        tx.commit().await?;
+        self.outbox_written.notify_one();
+        self.pages.mark_stale();
+        Ok(Some(seal))
+    }
+
+    /// Waits until every prediction that was accepted before is committed. Returns the match if it is closed and must be
+    /// sealed.
+    async fn close(&self, event: MatchId) -> sqlx::Result<Option<Target>> {
+        let mut tx = database::begin(&self.db).await?;
+        gates::close(&mut tx, [event].into_iter()).await?;
+        let now = database::now(&mut *tx).await?;
+        let target = store::target(&mut tx, event).await?;
+        tx.commit().await?;
+        Ok(target.filter(|target| target.status.is_closed(target.start_time, now)))
+    }
+
+    /// Reads the hashes of one pass, sorted. It pauses as long as it works, to leave half of the database's capacity for
+    /// this connection to others.
+    async fn leaves(
+        &self,
+        event: MatchId,
+        start_time: OffsetDateTime,
+        pass: Pass,
+        expected: usize,
+    ) -> Result<Vec<Hash>, SealError> {
+        let (mut leaves, mut after) = (Vec::with_capacity(expected), 0);
+        loop {
+            let began = Instant::now();
+            let (found, last) = self.counted(event, start_time, after).await?;
+            leaves.extend(found.iter().map(Receipt::leaf_hash).filter(|leaf| pass.contains(leaf)));
+            let Some(last) = last else { break };
+            after = last;
+            tokio::time::sleep(began.elapsed()).await;
+        }
+        let sorted = tokio::task::spawn_blocking(move || {
+            leaves.sort_unstable();
+            leaves
+        });
+        Ok(sorted.await?)
+    }
+
+    /// Reads a chunk of the receipts that count, after a user. Returns the last user, unless there are no more.
+    async fn counted(
+        &self,
+        event: MatchId,
+        start_time: OffsetDateTime,
+        after: i64,
+    ) -> sqlx::Result<(Vec<Receipt>, Option<i64>)> {
+        let mut rows = Predictions::counted(&self.db, event, start_time, after, CHUNK).await?;
+        let missing: Vec<i64> =
+            rows.iter().filter(|(_, receipt)| receipt.is_none()).map(|(user, _)| user.0).collect();
+        // Made by a process of the previous version, or by a deleted account. The latter have no leaf.
+        if !missing.is_empty() && self.predictions.add_receipts_of(event, &missing).await? > 0 {
+            rows = Predictions::counted(&self.db, event, start_time, after, CHUNK).await?;
+        }
+        let is_full = i64::try_from(rows.len()).is_ok_and(|rows| rows >= CHUNK);
+        let last = rows.last().filter(|_| is_full).map(|(user, _)| user.0);
+        Ok((rows.into_iter().filter_map(|(_, receipt)| receipt).collect(), last))
+    }
+
+    /// Returns a page of the public chain: at most `limit` seals after a sequence.
+    pub async fn page(&self, event: Option<MatchId>, after: i64, limit: i64) -> sqlx::Result<ChainPage> {
+        // Before the seals, so that the newest one is never missing from the last page.
+        let head = store::head(&self.db).await?;
+        let mut seals = store::list(&self.db, event, after, limit + 1).await?;
+        let limit = usize::try_from(limit).unwrap_or_default();
+        let more = seals.len() > limit;
+        seals.truncate(limit);
+        let last = seals.last().map(|seal| (seal.sequence, seal.hash));
+        let head = head.max(last);
+        Ok(ChainPage { seals, more, head })
+    }
+
+    /// Like [`page`](Self::page), in the bytes that `render` produces, at most a second old.
+    pub async fn cached_page(
+        &self,
+        event: Option<MatchId>,
+        after: i64,
+        limit: i64,
+        render: impl FnOnce(ChainPage) -> serde_json::Result<Bytes>,
+    ) -> Result<Arc<Page>, Arc<ListError>> {
+        let build = async || Ok(render(self.page(event, after, limit).await?)?);
+        self.pages.get((event, after, limit), build).await
+    }
+
+    pub async fn find(&self, sequence: i64) -> sqlx::Result<Option<Seal>> {
+        store::find(&self.db, sequence).await
+    }
+
+    /// Proves a user's own prediction against the latest seal of its match.
+    pub async fn prove(&self, user: UserId, id: PredictionId) -> Result<Proof, ProofError> {
+        let event = self.predictions.match_of(user, id).await?.ok_or(ProofError::NoSuchPrediction)?;
+        let seal = store::latest(&self.db, event).await?.ok_or(ProofError::NotSealed)?;
+        // A match that has opened again can have later revisions before its start.
+        let before = seal.start_time.min(seal.sealed_at);
+        let found = self.predictions.receipt_before(user, id, before).await?.ok_or(ProofError::NoSuchPrediction)?;
+        let Some(receipt) = found else {
+            let late = self.predictions.receipt_before(user, id, seal.start_time).await?.flatten();
+            return Err(if late.is_some() { ProofError::NotSealed } else { ProofError::NotCounted });
+        };
+        let leaf = receipt.leaf_hash();
+        let Some((tile, hashes)) = store::leaf_tile(&self.db, &seal, leaf).await? else {
+            return Err(ProofError::Differs);
+        };
+        let Ok(within) = hashes.binary_search(&leaf) else { return Err(ProofError::Differs) };
+        let mut path = rules::path(&hashes, within);
+        let tile_size = i32::try_from(TILE).unwrap_or(i32::MAX);
+        let (mut levels, mut numbers, mut places, mut number) = (Vec::new(), Vec::new(), Vec::new(), tile);
+        for level in 1..rules::levels(seal.count.unsigned_abs()).len() {
+            levels.push(i16::try_from(level).unwrap_or(i16::MAX));
+            places.push(usize::try_from(number % tile_size).unwrap_or_default());
+            number /= tile_size;
+            numbers.push(number);
+        }
+        let upper = store::upper_tiles(&self.db, &seal, &levels, &numbers).await?;
+        for (hashes, place) in upper.iter().zip(places) {
+            path.extend(rules::path(hashes, place));
+        }
+        let leaf_index = u64::from(tile.unsigned_abs()) * TILE as u64 + within as u64;
+        Ok(Proof { receipt, seal, leaf_index, path })
+    }
+}
+
+fn report(event: MatchId, outcome: Result<Option<Seal>, SealError>) {
+    match outcome {
+        Ok(None) => {}
+        Ok(Some(seal)) => {
+            metrics::counter!("matchday_seals_total").increment(1);
+            tracing::info!(event = event.0, sequence = seal.sequence, predictions = seal.count, "match sealed");
+        }
+        Err(error) => tracing::warn!(%error, event = event.0, "match not sealed; retrying"),
+    }
+}
+
+/// A tree that is being built and stored.
+struct Tree {
+    event: MatchId,
+    event_sequence: i32,
+    builder: TreeBuilder,
+    /// Tiles that are not stored yet.
+    tiles: Vec<Tile>,
+    /// Begun with the first tiles, so that reading the predictions of most matches holds no transaction open.
+    tx: Option<Transaction<'static, Postgres>>,
+}
+
+impl Tree {
+    /// Adds sorted leaves.
+    async fn add(&mut self, db: &PgPool, leaves: Vec<Hash>) -> Result<(), SealError> {
+        let leaves = Arc::new(leaves);
+        let mut from = 0;
+        while from < leaves.len() {
+            let until = leaves.len().min(from + LEAVES_PER_TASK);
+            let (mut builder, mut tiles) = (std::mem::take(&mut self.builder), std::mem::take(&mut self.tiles));
+            let some = Arc::clone(&leaves);
+            let added = tokio::task::spawn_blocking(move || {
+                for &leaf in &some[from..until] {
+                    builder.push(leaf, &mut tiles);
+                }
+                (builder, tiles)
+            });
+            (self.builder, self.tiles) = added.await?;
+            if self.tiles.len() >= TILES_AT_ONCE {
+                self.store(db).await?;
+            }
+            from = until;
+        }
+        Ok(())
+    }
+
+    /// Stores the finished tiles.
+    async fn store(&mut self, db: &PgPool) -> sqlx::Result<&mut Transaction<'static, Postgres>> {
+        let tx = match self.tx.take() {
+            Some(tx) => tx,
+            None => database::begin(db).await?,
+        };
+        let tx = self.tx.insert(tx);
+        for tiles in self.tiles.chunks(TILES_AT_ONCE) {
+            store::insert_tiles(tx, self.event, self.event_sequence, tiles).await?;
+        }
+        self.tiles.clear();
+        Ok(tx)
+    }
+
+    /// Stores the rest. Returns the open transaction, the number of leaves and the root.
+    async fn finish(mut self, db: &PgPool) -> sqlx::Result<(Transaction<'static, Postgres>, u64, Hash)> {
+        let (count, root) = std::mem::take(&mut self.builder).finish(&mut self.tiles);
+        self.store(db).await?;
+        let tx = match self.tx.take() {
+            Some(tx) => tx,
+            None => database::begin(db).await?,
+        };
+        Ok((tx, count, root))
+    }
+}

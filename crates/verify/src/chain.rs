@@ -1,0 +1,88 @@
+//! Verifies a chain of seals.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use crate::{
+    fields::{Fields, Hash, Malformed, Seal},
+    report::{Check, Report},
+};
+
+/// Seals in the order of their sequences.
+#[derive(Clone, Debug)]
+pub struct Chain {
+    seals: Vec<Seal>,
+    by_sequence: HashMap<u64, usize>,
+}
+
+impl Chain {
+    /// Reads an array of seals.
+    pub fn read(value: &Value) -> Result<Self, Malformed> {
+        let values = value.as_array().ok_or_else(|| Malformed("the chain is not an array of seals".to_owned()))?;
+        let seals = values.iter().map(|value| Seal::read(Fields::of(value, "seal")?)).collect::<Result<Vec<_>, _>>()?;
+        let by_sequence = seals.iter().enumerate().map(|(at, seal)| (seal.sequence, at)).collect();
+        Ok(Self { seals, by_sequence })
+    }
+
+    /// Verifies that the seals ascend without gaps, and that each has its hash and names the hash of the one before. A
+    /// chain may start above sequence 1; the first `previous` is then taken as given.
+    pub fn verify(&self) -> Report {
+        let mut report = Report::default();
+        let mut before: Option<&Seal> = None;
+        for seal in &self.seals {
+            let sequence = seal.sequence;
+            verify_hash(seal, &mut report);
+            match before {
+                None => report.require(sequence > 1 || seal.previous == Hash::default(), Check::Previous, || {
+                    format!("seal {sequence} is the first one, but names another before it")
+                }),
+                Some(before) => {
+                    report.require(before.sequence.checked_add(1) == Some(sequence), Check::Sequence, || {
+                        format!("seal {sequence} follows seal {}", before.sequence)
+                    });
+                    report.require(seal.previous == before.hash, Check::Previous, || {
+                        format!("seal {sequence} names {} as the hash before it, which is {}", seal.previous, before.hash)
+                    });
+                }
+            }
+            before = Some(seal);
+        }
+        report.summary = match (self.seals.first(), self.seals.last()) {
+            (Some(first), Some(last)) => {
+                format!("seals {} to {}; the last hash is {}", first.sequence, last.sequence, last.hash)
+            }
+            _ => "the chain has no seals".to_owned(),
+        };
+        report
+    }
+
+    /// Verifies that the chain has this seal, and not another one at its place.
+    pub(crate) fn verify_holds(&self, seal: &Seal, report: &mut Report) {
+        let found = self.by_sequence.get(&seal.sequence).and_then(|&at| self.seals.get(at));
+        report.require(found.is_some_and(|found| found.hash == seal.hash), Check::NotInChain, || match found {
+            Some(found) => format!("the chain has another seal {}, with the hash {}", seal.sequence, found.hash),
+            None => format!("the chain has no seal {}", seal.sequence),
+        });
+    }
+
+    /// Verifies that the chain has no later seal of the same match.
+    pub(crate) fn verify_is_latest(&self, seal: &Seal, report: &mut Report) {
+        let later = self
+            .seals
+            .iter()
+            .find(|other| other.event == seal.event && other.event_sequence > seal.event_sequence);
+        if let Some(later) = later {
+            report.require(false, Check::NotInChain, || {
+                format!("seal {} of match {} replaces seal {}", later.sequence, seal.event, seal.sequence)
+            });
+        }
+    }
+}
+
+pub(crate) fn verify_hash(seal: &Seal, report: &mut Report) {
+    let computed = seal.computed_hash();
+    report.require(computed == seal.hash, Check::SealHash, || {
+        format!("seal {} has the hash {computed}, not {}", seal.sequence, seal.hash)
+    });
+}

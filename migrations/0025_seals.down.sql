@@ -1,0 +1,10 @@
+drop function insert_first_prediction;
+drop table seal_timestamps, seal_tiles, seal_chain, seals;
+drop index events_to_seal;
+alter table events drop column seal_due, drop column opened_at;
+alter table event_results drop column status;
+alter table idempotency_keys drop column revision;
+drop table pseudonyms;
+drop index predictions_without_salt;
+alter table prediction_revisions drop column salt;
+alter table predictions drop column salt;
