@@ -94,7 +94,7 @@ async fn predict_beside(
     matches: usize,
 ) -> anyhow::Result<Outcome> {
     let event = Arc::new(AtomicU64::new(1));
-    let (ours, warming) = (predicting(service, tokens, &event), empty(service, tokens));
+    let (ours, warming) = (predicting(service.public, tokens, &event), empty(service, tokens));
     let load = Load { connections: CONNECTIONS, length: stage.length, rate: None };
     fill_cache(stage, &warming, USERS).await?;
     let burst = async || {
