@@ -24,7 +24,6 @@ use std::{
 };
 
 use anyhow::Context as _;
-use metrics::{counter, gauge};
 use sqlx::{Connection as _, PgConnection, PgPool};
 use tokio::{sync::watch, time::Instant};
 
@@ -225,7 +224,7 @@ impl Reader {
         if !self.is_bound_to_primary() && replica.usable().is_ok() {
             match replica.read(read.clone()(replica.db.clone())).await {
                 Ok(value) => {
-                    counter!("matchday_reads_total", "target" => "replica", "reason" => "").increment(1);
+                    metrics::counter!("matchday_reads_total", "target" => "replica", "reason" => "").increment(1);
                     return Ok(value);
                 }
                 Err(error) => {
@@ -238,7 +237,7 @@ impl Reader {
             }
         }
         self.is_bound.store(true, Ordering::Release);
-        counter!("matchday_reads_total", "target" => "primary", "reason" => reason).increment(1);
+        metrics::counter!("matchday_reads_total", "target" => "primary", "reason" => reason).increment(1);
         read(self.primary.clone()).await
     }
 }
@@ -268,7 +267,7 @@ impl Check {
     async fn run(&mut self, primary: &PgPool, replica: &Replica) {
         let state = self.state(primary, replica).await;
         replica.state.send_replace(state);
-        gauge!("matchday_replica_lag_seconds").set(self.lag.behind(Instant::now()).as_secs_f64());
+        metrics::gauge!("matchday_replica_lag_seconds").set(self.lag.behind(Instant::now()).as_secs_f64());
     }
 
     /// Asks the replica first, so that its position cannot be greater than that of its primary.

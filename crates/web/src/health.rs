@@ -273,7 +273,7 @@ impl Kept {
 
     /// A standby is read-only, and so is a server that an operator or a provider has protected from a full disk.
     async fn check_writable(&mut self) -> Result<(), String> {
-        let query = sqlx::query_scalar("select current_setting('transaction_read_only') = 'on'").persistent(false);
+        let query = sqlx::query_scalar("select current_setting('transaction_read_only') = 'on'");
         match query.fetch_one(&mut self.connection).await {
             Ok(true) => return Err("the server is read-only".to_owned()),
             Ok(false) => self.writable_at = Instant::now(),

@@ -32,7 +32,7 @@ const PAUSES: [Duration; 4] =
 
 #[tokio::test(flavor = "multi_thread")]
 async fn failing_replica_hides_no_own_write() {
-    fail_replica(Duration::from_secs(5)).await;
+    fail_replica(Duration::from_secs(4)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -55,8 +55,8 @@ async fn fail_replica(outage: Duration) {
         is_used(service, true).await;
     }
     let watch = Watch::start(&crowd, &services);
-    let normal = replica_reads_during(&services, Duration::from_secs(6)).await;
-    assert!(normal > 100, "the replica serves reads: {normal}");
+    let normal = replica_reads_during(&services, Duration::from_secs(4)).await;
+    assert!(normal > 50, "the replica serves reads: {normal}");
 
     let mut inside = PgConnection::connect_with(&replica.owner()).await.expect("connected");
     inside.execute("select pg_wal_replay_pause()").await.expect("paused");
@@ -120,7 +120,7 @@ async fn back_in_use(services: &[Process]) {
     for service in services {
         is_used(service, true).await;
     }
-    let reads = replica_reads_during(services, Duration::from_secs(3)).await;
+    let reads = replica_reads_during(services, Duration::from_secs(2)).await;
     assert!(reads > 0, "the replica serves reads again");
 }
 
