@@ -575,7 +575,8 @@ pub(super) async fn members_before(
     .await
 }
 
-/// Returns those of these users who are members, with their names; deleted users are missing.
+/// Returns those of these users who are members, with their names; deleted users are missing. Not a join: PostgreSQL would
+/// read all members of the league and merge.
 pub(super) async fn named_members(
     executor: impl PgExecutor<'_>,
     league: LeagueId,
@@ -584,8 +585,9 @@ pub(super) async fn named_members(
     let rows = sqlx::query_as!(
         Player,
         r#"select u.user_id as "id: UserId", u.username, u.name
-           from users u join league_members m on m.user_id = u.user_id
-           where m.league_id = $1 and u.user_id = any($2)"#,
+           from users u
+           where u.user_id = any($2)
+             and (select true from league_members m where m.user_id = u.user_id and m.league_id = $1)"#,
         league.0,
         users,
     )
