@@ -1,7 +1,7 @@
 //! Notes about callers who wrote recently, shared by all processes through Redis.
 //!
 //! A missing note must mean that the caller did not write. Redis may have lost notes, or not got them, so after a restart or a
-//! failure of Redis every caller counts as one who wrote, for as long as a note is kept. Each process looks for
+//! failure of Redis every caller is treated as a writer, for as long as a note is kept. Each process looks for
 //! failures several times a second, also without requests.
 //!
 //! One case remains: a process that cannot reach Redis, while others can, notes nothing. Its callers may miss their own
@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// A slower response counts as a failure.
-const TIMEOUT: Duration = Duration::from_millis(500);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(super) struct Notes {
     redis: RunConnection,

@@ -292,7 +292,8 @@ impl<'a> Model<'a> {
         for (number, league) in self.leagues.iter().enumerate() {
             for round in [None, Some(1), Some(2), Some(3)] {
                 let page = TablePage { round, after: None, limit: 100 };
-                let view = service.table(self.users[0], league.id, page).await.expect("a table");
+                let view =
+                    service.table(&service.primary_reader(), self.users[0], league.id, page).await.expect("a table");
                 let row = |row: &super::service::TableRow| {
                     let score = row.score;
                     (row.user, row.rank, score.points, score.exact, score.correct, score.settled, row.movement)

@@ -307,7 +307,11 @@ impl Leagues {
 
     pub async fn get(&self, user: UserId, id: LeagueId) -> Result<LeagueView, LeagueError> {
         let league = self.visible(user, id).await?;
-        self.view(&Reader::of_primary(self.inner.db.clone()), user, league).await
+        self.view(&self.primary_reader(), user, league).await
+    }
+
+    pub(super) fn primary_reader(&self) -> Reader {
+        Reader::of_primary(self.inner.db.clone())
     }
 
     /// Returns a league that the user can see.

@@ -264,7 +264,8 @@ pub(super) fn without_tables(app: &TestApp) -> Leagues {
 async fn walk(leagues: &Leagues, user: UserId, league: LeagueId, round: Option<i16>) -> Vec<TableView> {
     let (mut pages, mut after) = (Vec::new(), None);
     loop {
-        let page = leagues.table(user, league, TablePage { round, after, limit: 3 }).await.expect("a table");
+        let page = TablePage { round, after, limit: 3 };
+        let page = leagues.table(&leagues.primary_reader(), user, league, page).await.expect("a table");
         after = page.next;
         pages.push(page);
         if after.is_none() {
@@ -461,8 +462,9 @@ async fn only_large_leagues_need_redis() {
             &app.app.config.leagues,
         );
         let page = TablePage { round: None, after: None, limit: 10 };
-        leagues.table(user.id, id_of(&small), page).await.expect("a table");
-        let error = leagues.table(user.id, id_of(&large), page).await.expect_err("no table");
+        let reader = leagues.primary_reader();
+        leagues.table(&reader, user.id, id_of(&small), page).await.expect("a table");
+        let error = leagues.table(&reader, user.id, id_of(&large), page).await.expect_err("no table");
         let response = web::ApiError::from(error).into_response();
         assert_eq!(response.status(), 503);
         app.published().await;
