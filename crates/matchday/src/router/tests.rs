@@ -411,6 +411,8 @@ fn openapi_lists_every_operation_and_its_errors() {
     GET /api/auth/predictions list_own_predictions 200 401 403 422 429 500 503
     POST /api/auth/predictions save_prediction 200 201 400 401 403 404 409 413 422 429 500 503
     GET /api/auth/predictions/{id}/explanation explain_prediction 200 401 403 404 429 500 503
+    GET /api/auth/predictions/{id}/proof get_proof 200 401 403 404 409 429 500 503
+    GET /api/auth/predictions/{id}/receipt get_receipt 200 401 403 404 429 500 503
     GET /api/auth/questions list_questions 200 401 403 422 429 500 503
     GET /api/auth/questions/{question} get_question 200 401 403 404 429 500 503
     PUT /api/auth/questions/{question}/answer answer_question 200 201 400 401 403 404 413 422 429 500 503
@@ -437,6 +439,8 @@ fn openapi_lists_every_operation_and_its_errors() {
     GET /api/contact get_contact 200 404 500 503
     GET /api/logs/sms list_sms_log 200 404 422 500 503
     POST /api/phone/undo-move undo_phone_move 200 400 401 409 413 422 429 500 503
+    GET /api/seals list_seals 200 304 422 500 503
+    GET /api/seals/{sequence} get_seal 200 404 500 503
     GET /api/sms/{provider}/status take_sms_report_by_query 200 400 403 404 405 500 503
     POST /api/sms/{provider}/status take_sms_report 200 400 403 404 413 500 503
     GET /healthz get_health 200

@@ -400,8 +400,8 @@ pub(super) struct ReceiptResponse {
 /// Show the receipt of a prediction's latest revision.
 ///
 /// Only the user who made the prediction can read it.
-#[utoipa::path(get, path = "/api/auth/predictions/{prediction}/receipt", tag = "Predictions", security(("token" = [])),
-    params(("prediction" = PredictionId, Path, description = "Id of the prediction")),
+#[utoipa::path(get, path = "/api/auth/predictions/{id}/receipt", tag = "Predictions", security(("token" = [])),
+    params(("id" = PredictionId, Path, description = "Id of the prediction")),
     responses(
         (status = 200, body = ReceiptResponse),
         (status = 404, description = "The caller has no such prediction, or it was made before receipts existed (`no_receipt`)", body = ErrorBody),

@@ -9,14 +9,16 @@ use platform::{
     database,
     random::Random,
     reads::Reader,
+    shards::{Ranges, Shards},
 };
 use scoring::{Calibration, Earnings, Forecast, Hit, Outcome, Pick, PredictionState, Preview, Terms};
 use serde_json::Value;
 use sqlx::{PgConnection, PgExecutor, PgPool};
 use time::OffsetDateTime;
 use utoipa::ToSchema;
+use uuid::Uuid;
 use web::{
-    ids::{MatchId, PredictionId, RoomId, RuleSetId, UserId},
+    ids::{MatchId, PredictionId, RoomId, RuleSetId, TournamentId, UserId},
     paging::{Cursor, CursorPaging, part},
 };
 
@@ -43,7 +45,10 @@ use crate::{
 const CANDIDATES: [i64; 3] = [200, 800, 3_200];
 
 /// Number of users who get receipts in one transaction.
-const ADDED_AT_ONCE: i64 = 200;
+const ADDED_AT_ONCE: usize = 500;
+
+/// Number of users without receipts that one statement finds.
+const FOUND_AT_ONCE: i64 = 5_000;
 
 #[derive(Clone)]
 pub struct Predictions {
@@ -51,6 +56,7 @@ pub struct Predictions {
     writers: Batches<Writer>,
     changes: Changes,
     random: Arc<dyn Random>,
+    shards: Shards,
     reveal: Reveal,
 }
 
@@ -270,7 +276,7 @@ impl Predictions {
         let changes = Changes::default();
         let writers = Writer::for_users(events, &changes, settings.writers, core);
         let writers = Batches::start(&db, &core.shards, core.writer_settings, settings.queue, writers);
-        Self { writers, changes, random: core.random.clone(), reveal: settings.reveal, db }
+        Self { writers, changes, random: core.random.clone(), shards: core.shards.clone(), reveal: settings.reveal, db }
     }
 
     /// Saves a user's prediction for a match and replaces their earlier one. The match must be open. The batch writer
@@ -409,27 +415,45 @@ impl Predictions {
     pub async fn add_receipts(&self, event: MatchId) -> sqlx::Result<usize> {
         let (mut after, mut added) = (0, 0);
         loop {
-            let users = store::without_salt(&self.db, event, after, ADDED_AT_ONCE).await?;
+            let users = store::without_salt(&self.db, event, after, FOUND_AT_ONCE).await?;
             let Some(&last) = users.last() else { return Ok(added) };
             added += self.add_receipts_of(event, &users).await?;
             after = last;
         }
     }
 
-    /// Like [`add_receipts`](Self::add_receipts), for some users, in the order of their ids.
+    /// Like [`add_receipts`](Self::add_receipts), for some users.
     pub async fn add_receipts_of(&self, event: MatchId, users: &[i64]) -> sqlx::Result<usize> {
         let Some(tournament) = store::tournament_of(&self.db, event).await? else { return Ok(0) };
-        let mut tx = database::begin(&self.db).await?;
-        let users = store::lock_for_salts(&mut tx, event, users).await?;
-        for &user in &users {
-            let new = [receipts::random_bytes(&*self.random)];
-            store::insert_pseudonyms(&mut tx, &[(user, tournament)], &new).await?;
-            store::add_salt(&mut tx, user, event, receipts::random_bytes(&*self.random)).await?;
-            for revision in store::revisions_without_salt(&mut tx, user, event).await? {
-                let salt = receipts::random_bytes(&*self.random);
-                store::add_salt_to_revision(&mut tx, user, event, revision, salt).await?;
-            }
+        let mut connection = self.db.acquire().await?;
+        let shards = self.shards.get(&mut connection).await?;
+        drop(connection);
+        let mut added = 0;
+        for users in shards.group(users).iter().flat_map(|group| group.chunks(ADDED_AT_ONCE)) {
+            added += self.add_receipts_on_shard(event, tournament, shards, users).await?;
         }
+        Ok(added)
+    }
+
+    async fn add_receipts_on_shard(
+        &self,
+        event: MatchId,
+        tournament: TournamentId,
+        shards: &Ranges,
+        users: &[i64],
+    ) -> sqlx::Result<usize> {
+        let random = |number: usize| -> Vec<Uuid> {
+            (0..number).map(|_| receipts::random_bytes(&*self.random)).collect()
+        };
+        let mut tx = database::begin(&self.db).await?;
+        let mut users: Vec<UserId> = store::lock_for_salts(&mut tx, event, users).await?;
+        users.sort_unstable();
+        let pairs: Vec<_> = users.iter().map(|&user| (user, tournament)).collect();
+        store::insert_pseudonyms(&mut tx, &pairs, &random(pairs.len())).await?;
+        let users: Vec<i64> = users.iter().map(|user| user.0).collect();
+        store::add_salts(&mut tx, shards, event, &users, &random(users.len())).await?;
+        let revisions = store::revisions_without_salt(&mut tx, event, &users).await?;
+        store::add_salts_to_revisions(&mut tx, shards, event, &revisions, &random(revisions.len())).await?;
         tx.commit().await?;
         Ok(users.len())
     }

@@ -495,70 +495,78 @@ pub(super) async fn lock_for_salts(
     event: MatchId,
     users: &[i64],
 ) -> sqlx::Result<Vec<UserId>> {
-    let mut present = Vec::with_capacity(users.len());
-    // One statement per user, because Citus cannot lock rows of several shards in one. There are few such users.
-    for &user in users {
-        let locked = sqlx::query_scalar!(
-            r#"select p.user_id as "user: UserId" from predictions p join users u on u.user_id = p.user_id
-               where p.user_id = $1 and p.event_id = $2 and u.deleted_at is null for update of p"#,
-            user,
-            event.0,
-        )
-        .fetch_optional(&mut *connection)
-        .await?;
-        present.extend(locked);
-    }
-    Ok(present)
-}
-
-/// Gives the latest revision of a user's prediction a salt if it has none.
-pub(super) async fn add_salt(
-    connection: &mut PgConnection,
-    user: UserId,
-    event: MatchId,
-    salt: Uuid,
-) -> sqlx::Result<()> {
-    sqlx::query!(
-        "update predictions set salt = $3 where user_id = $1 and event_id = $2 and salt is null",
-        user.0,
-        event.0,
-        salt,
-    )
-    .execute(connection)
-    .await?;
-    Ok(())
-}
-
-/// Returns the earlier revisions of a user's prediction that have no salt.
-pub(super) async fn revisions_without_salt(
-    connection: &mut PgConnection,
-    user: UserId,
-    event: MatchId,
-) -> sqlx::Result<Vec<i32>> {
     sqlx::query_scalar!(
-        "select revision from prediction_revisions where user_id = $1 and event_id = $2 and salt is null",
-        user.0,
+        r#"select p.user_id as "user: UserId" from predictions p join users u on u.user_id = p.user_id
+           where p.user_id = any($1) and p.event_id = $2 and u.deleted_at is null
+           order by p.user_id
+           for update of p"#,
+        users,
         event.0,
     )
     .fetch_all(connection)
     .await
 }
 
-/// Gives an earlier revision of a user's prediction a salt.
-pub(super) async fn add_salt_to_revision(
+/// Gives the latest revisions of these users' predictions of a match salts, where they have none.
+pub(super) async fn add_salts(
     connection: &mut PgConnection,
-    user: UserId,
+    shards: &Ranges,
     event: MatchId,
-    revision: i32,
-    salt: Uuid,
+    users: &[i64],
+    salts: &[Uuid],
 ) -> sqlx::Result<()> {
     sqlx::query!(
-        "update prediction_revisions set salt = $4
-         where user_id = $1 and event_id = $2 and revision = $3 and salt is null",
-        user.0,
+        "update predictions p set salt = n.salt
+         from unnest($1::bigint[], $2::uuid[]) as n (user_id, salt)
+         where p.user_id = n.user_id and p.event_id = $3 and p.salt is null and ($4::bigint[] is null or p.user_id = any($4))",
+        users,
+        salts,
         event.0,
-        revision,
-        salt,
+        shards.only(users),
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Returns the earlier revisions of these users' predictions of a match that have no salt.
+pub(super) async fn revisions_without_salt(
+    connection: &mut PgConnection,
+    event: MatchId,
+    users: &[i64],
+) -> sqlx::Result<Vec<(i64, i32)>> {
+    let rows = sqlx::query!(
+        "select user_id, revision from prediction_revisions where user_id = any($1) and event_id = $2 and salt is null",
+        users,
+        event.0,
+    )
+    .fetch_all(connection)
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.user_id, row.revision)).collect())
+}
+
+/// Gives earlier revisions of predictions of a match salts.
+pub(super) async fn add_salts_to_revisions(
+    connection: &mut PgConnection,
+    shards: &Ranges,
+    event: MatchId,
+    revisions: &[(i64, i32)],
+    salts: &[Uuid],
+) -> sqlx::Result<()> {
+    if revisions.is_empty() {
+        return Ok(());
+    }
+    let (users, revisions): (Vec<i64>, Vec<i32>) = revisions.iter().copied().unzip();
+    sqlx::query!(
+        "update prediction_revisions l set salt = n.salt
+         from unnest($1::bigint[], $2::integer[], $3::uuid[]) as n (user_id, revision, salt)
+         where l.user_id = n.user_id and l.event_id = $4 and l.revision = n.revision and l.salt is null
+           and ($5::bigint[] is null or l.user_id = any($5))",
+        &users,
+        &revisions,
+        salts,
+        event.0,
+        shards.only(&users),
     )
     .execute(connection)
     .await?;

@@ -215,8 +215,8 @@ impl From<ProofError> for ApiError {
 }
 
 /// Prove that a prediction was sealed when its match started.
-#[utoipa::path(get, path = "/api/auth/predictions/{prediction}/proof", tag = "Predictions", security(("token" = [])),
-    params(("prediction" = PredictionId, Path, description = "Id of the prediction")),
+#[utoipa::path(get, path = "/api/auth/predictions/{id}/proof", tag = "Predictions", security(("token" = [])),
+    params(("id" = PredictionId, Path, description = "Id of the prediction")),
     responses(
         (status = 200, body = ProofResponse),
         (status = 404, description = "The caller has no such prediction", body = ErrorBody),

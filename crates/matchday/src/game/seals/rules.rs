@@ -20,7 +20,7 @@ pub const TILE: usize = 256;
 
 /// Greatest number of leaves that are held in memory at the same time, in 32 bytes each. The predictions of a larger match
 /// are read several times, each time for another range of hashes.
-const MOST_IN_MEMORY: u64 = 1 << 20;
+const MOST_IN_MEMORY: u64 = 1 << 21;
 
 /// First bytes of the hashed data, which separate the uses of the hash.
 const NODE_PREFIX: u8 = 1;

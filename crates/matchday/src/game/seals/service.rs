@@ -165,19 +165,14 @@ impl Seals {
     /// Seals matches when they close, and requests time stamps, until shutdown. Only the holder of the lease runs this; a
     /// second one would do no harm.
     pub async fn run(&self, closing: CancellationToken) {
-        tokio::join!(self.seal_matches(&closing), self.stamp_seals(&closing));
+        tokio::join!(self.seal_matches(&closing), self.stamp_seals(&closing), self.add_receipts(&closing));
     }
 
     async fn seal_matches(&self, closing: &CancellationToken) {
         let mut running = FuturesUnordered::new();
         let mut busy: HashSet<MatchId> = HashSet::new();
         let mut large = 0;
-        let mut added_at = None::<Instant>;
         while !closing.is_cancelled() {
-            if added_at.is_none_or(|at| at.elapsed() >= ADD_RECEIPTS_EVERY) {
-                self.add_receipts().await;
-                added_at = Some(Instant::now());
-            }
             let due = match self.due().await {
                 Ok(due) => due,
                 Err(error) => {
@@ -236,19 +231,29 @@ impl Seals {
         Ok(sealed)
     }
 
-    /// Gives predictions of open matches that were made without receipts their receipts.
-    async fn add_receipts(&self) {
-        let work = async {
-            let mut added = 0;
-            for event in store::open(&self.db, database::now(&self.db).await?).await? {
-                added += self.predictions.add_receipts(event).await?;
+    /// Gives predictions of open matches that were made without receipts their receipts, until shutdown.
+    async fn add_receipts(&self, closing: &CancellationToken) {
+        while !closing.is_cancelled() {
+            let work = async {
+                let mut added = 0;
+                for event in store::open(&self.db, database::now(&self.db).await?).await? {
+                    added += self.predictions.add_receipts(event).await?;
+                }
+                Ok::<_, sqlx::Error>(added)
+            };
+            let outcome = tokio::select! {
+                () = closing.cancelled() => return,
+                outcome = work => outcome,
+            };
+            match outcome {
+                Ok(0) => {}
+                Ok(added) => tracing::info!(added, "receipts added to earlier predictions"),
+                Err(error) => tracing::warn!(%error, "receipts not added to earlier predictions"),
             }
-            Ok::<_, sqlx::Error>(added)
-        };
-        match work.await {
-            Ok(0) => {}
-            Ok(added) => tracing::info!(added, "receipts added to earlier predictions"),
-            Err(error) => tracing::warn!(%error, "receipts not added to earlier predictions"),
+            tokio::select! {
+                () = closing.cancelled() => {}
+                () = tokio::time::sleep(ADD_RECEIPTS_EVERY) => {}
+            }
         }
     }
 
@@ -458,7 +463,11 @@ impl Tree {
     async fn store(&mut self, db: &PgPool) -> sqlx::Result<&mut Transaction<'static, Postgres>> {
         let tx = match self.tx.take() {
             Some(tx) => tx,
-            None => database::begin(db).await?,
+            None => {
+                let mut tx = database::begin(db).await?;
+                store::allow_pauses(&mut tx).await?;
+                tx
+            }
         };
         let tx = self.tx.insert(tx);
         for tiles in self.tiles.chunks(TILES_AT_ONCE) {

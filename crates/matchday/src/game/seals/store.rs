@@ -367,6 +367,13 @@ pub(super) async fn insert_token(
     Ok(())
 }
 
+/// Allows a transaction to pause between its statements, while the next part of a very large match is read. It has only
+/// inserted rows that no other transaction waits for.
+pub(super) async fn allow_pauses(connection: &mut PgConnection) -> sqlx::Result<()> {
+    sqlx::query!("set local idle_in_transaction_session_timeout = '15min'").execute(connection).await?;
+    Ok(())
+}
+
 /// Allows statements of any duration, because no request waits for this transaction.
 pub(super) async fn lift_statement_timeout(connection: &mut PgConnection) -> sqlx::Result<()> {
     sqlx::query!("set local statement_timeout = 0").execute(connection).await?;
@@ -456,19 +463,18 @@ pub(super) fn rows<'c>(
     tournament: TournamentId,
     matches: &[BundledMatch],
 ) -> BoxStream<'c, sqlx::Result<TableRow>> {
-    let last = |one: &BundledMatch| Some((one.event_id.0, one.results.last()?.revision));
-    let (events, revisions): (Vec<i64>, Vec<i64>) = matches.iter().filter_map(last).unzip();
+    let events: Vec<i64> = matches.iter().map(|one| one.event_id.0).collect();
     let rows = sqlx::query!(
         r#"select s.pseudonym, sum(r.points)::bigint as "points!", sum(r.correct)::bigint as "correct!",
                   sum(r.exact)::bigint as "exact!"
-           from unnest($2::bigint[], $3::bigint[]) as w (event_id, revision)
-           join result_points r on r.event_id = w.event_id and r.revision = w.revision
+           from events e
+           join result_points r on r.event_id = e.id and r.revision = e.result_revision
            join pseudonyms s on s.user_id = r.user_id and s.tournament_id = $1
+           where e.id = any($2)
            group by r.user_id, s.pseudonym
            order by 2 desc, 1"#,
         tournament.0,
         &events as &[i64],
-        &revisions as &[i64],
     )
     .fetch(connection);
     Box::pin(rows.map_ok(|row| TableRow {
