@@ -231,12 +231,15 @@ impl Seals {
         Ok(sealed)
     }
 
-    /// Gives predictions of open matches that were made without receipts their receipts, until shutdown.
+    /// Completes what processes of the previous version leave out, until shutdown: marks of open matches, and receipts of
+    /// their predictions.
     async fn add_receipts(&self, closing: &CancellationToken) {
         while !closing.is_cancelled() {
             let work = async {
                 let mut added = 0;
-                for event in store::open(&self.db, database::now(&self.db).await?).await? {
+                let now = database::now(&self.db).await?;
+                store::mark_open(&self.db, now).await?;
+                for event in store::open(&self.db, now).await? {
                     added += self.predictions.add_receipts(event).await?;
                 }
                 Ok::<_, sqlx::Error>(added)

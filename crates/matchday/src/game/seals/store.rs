@@ -45,6 +45,19 @@ pub(super) async fn due(executor: impl PgExecutor<'_>, now: OffsetDateTime) -> s
     .await
 }
 
+/// Marks open matches that must be sealed when they close. Imports do this; those of processes of the previous version do
+/// not.
+pub(super) async fn mark_open(executor: impl PgExecutor<'_>, now: OffsetDateTime) -> sqlx::Result<()> {
+    sqlx::query!(
+        "update events set opened_at = $1, seal_due = true
+         where not seal_due and start_time > $1 and accepts_predictions(status, start_time, $1)",
+        now,
+    )
+    .execute(executor)
+    .await?;
+    Ok(())
+}
+
 /// Returns the matches that may still be predicted.
 pub(super) async fn open(executor: impl PgExecutor<'_>, now: OffsetDateTime) -> sqlx::Result<Vec<MatchId>> {
     sqlx::query_scalar!(

@@ -360,6 +360,33 @@ async fn scheduled_match_is_sealed_when_its_start_passes() {
 }
 
 #[tokio::test]
+async fn match_of_the_previous_version_is_marked_and_sealed() {
+    TestApp::run(async |app| {
+        let fixtures = app.fixtures();
+        let event = far(&fixtures, "m").put().await;
+        let user = app.user().await;
+        let made = predict(&user, event, "home").await;
+        // As an import and a prediction of the previous version leave them.
+        sqlx::query("update events set opened_at = null, seal_due = false").execute(app.owner()).await.expect("written");
+        sqlx::query("update predictions set salt = null").execute(app.owner()).await.expect("written");
+        let closing = tokio_util::sync::CancellationToken::new();
+        let has_receipt = async || {
+            let receipt = user.get(&format!("/api/auth/predictions/{}/receipt", made["id"])).await;
+            receipt.status.as_u16() == 200
+        };
+        let stop = async {
+            crate::testing::eventually("the prediction has a receipt", has_receipt).await;
+            closing.cancel();
+        };
+        tokio::join!(app.app.seals.run(closing.clone()), stop);
+        far(&fixtures, "m").being("live").put().await;
+        assert_eq!(seal(app).await[0]["count"], 1);
+        assert!(verified(&proof_of(&user, &made).await, &chain(app).await).is_verified());
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn chain_is_public_paged_and_cacheable() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
