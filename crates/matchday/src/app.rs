@@ -292,10 +292,7 @@ impl App {
             &core,
             login.clone(),
             phone_moves.clone(),
-            Hooks {
-                memberships: Arc::new(membership_sync.clone()),
-                receipts: Arc::new(predictions.clone()),
-            },
+            Hooks { memberships: Arc::new(membership_sync.clone()), receipts: Arc::new(predictions.clone()) },
             server,
             matrix.server_name.clone(),
             streams.clone(),

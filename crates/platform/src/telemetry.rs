@@ -232,11 +232,7 @@ fn describe(recorder: metrics_exporter_prometheus::PrometheusRecorder) {
     metrics::describe_gauge!("matchday_part_up", "Whether this process reaches a dependency (1 or 0)");
     metrics::describe_gauge!("matchday_database_connections", "Open database connections, by state (idle or used)");
     metrics::describe_gauge!("matchday_database_connections_limit", "Maximum number of database connections");
-    metrics::describe_gauge!("matchday_replica_lag_seconds", "Greatest possible age of what the replica shows");
-    metrics::describe_counter!(
-        "matchday_reads_total",
-        "Reads that a replica may serve, by target (replica or primary) and reason for the primary"
-    );
+    describe_reads();
     metrics::describe_gauge!("matchday_work_waiting", "Messages waiting or in progress, by consumer");
     metrics::describe_gauge!("matchday_results_unfinished", "Results not yet applied to all scores");
     metrics::describe_gauge!("matchday_results_oldest_seconds", "Age of the oldest unfinished result");
@@ -327,6 +323,14 @@ fn describe(recorder: metrics_exporter_prometheus::PrometheusRecorder) {
     metrics::describe_counter!("matchday_stream_dropped_total", "Listeners disconnected because they fell behind");
     metrics::describe_counter!("matchday_pages_built_total", "Cached pages built from the database");
     metrics::describe_counter!("matchday_seals_total", "Matches sealed");
+}
+
+fn describe_reads() {
+    metrics::describe_gauge!("matchday_replica_lag_seconds", "Greatest possible age of what the replica shows");
+    metrics::describe_counter!(
+        "matchday_reads_total",
+        "Reads that a replica may serve, by target (replica or primary) and reason for the primary"
+    );
 }
 
 fn describe_chat() {

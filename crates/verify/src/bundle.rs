@@ -64,13 +64,14 @@ pub fn verify(lines: impl BufRead, file: &str, chain: Option<&Chain>) -> Result<
         let line = line.map_err(|error| InputError::File { file: file.to_owned(), error })?;
         let value: Value =
             serde_json::from_str(&line).map_err(|error| InputError::Json { file: file.to_owned(), error })?;
-        bundle
-            .read(&value, is_first)
-            .map_err(|error| InputError::Malformed { file: file.to_owned(), error })?;
+        bundle.read(&value, is_first).map_err(|error| InputError::Malformed { file: file.to_owned(), error })?;
         is_first = false;
     }
     if is_first {
-        return Err(InputError::Malformed { file: file.to_owned(), error: Malformed("the bundle is empty".to_owned()) });
+        return Err(InputError::Malformed {
+            file: file.to_owned(),
+            error: Malformed("the bundle is empty".to_owned()),
+        });
     }
     Ok(bundle.verify(chain))
 }
@@ -236,13 +237,12 @@ fn read_rule_set(fields: Fields<'_>) -> Result<RuleSet, Malformed> {
         return Ok(RuleSet::DEFAULT);
     }
     let points = |name| fields.small::<u16>(name).map(i32::from);
-    let margin = match fields.value("margin")? {
-        Value::Null => None,
-        _ => {
-            let margin = fields.part("margin")?;
-            let number = |name| margin.small::<u16>(name).map(i32::from);
-            Some(Margin { within: number("within")?, points: number("points")? })
-        }
+    let margin = if fields.value("margin")?.is_null() {
+        None
+    } else {
+        let margin = fields.part("margin")?;
+        let number = |name| margin.small::<u16>(name).map(i32::from);
+        Some(Margin { within: number("within")?, points: number("points")? })
     };
     let rules = RuleSet {
         outcome: points("outcome")?,

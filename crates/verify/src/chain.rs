@@ -42,7 +42,10 @@ impl Chain {
                         format!("seal {sequence} follows seal {}", before.sequence)
                     });
                     report.require(seal.previous == before.hash, Check::Previous, || {
-                        format!("seal {sequence} names {} as the hash before it, which is {}", seal.previous, before.hash)
+                        format!(
+                            "seal {sequence} names {} as the hash before it, which is {}",
+                            seal.previous, before.hash
+                        )
                     });
                 }
             }
@@ -68,10 +71,8 @@ impl Chain {
 
     /// Verifies that the chain has no later seal of the same match.
     pub(crate) fn verify_is_latest(&self, seal: &Seal, report: &mut Report) {
-        let later = self
-            .seals
-            .iter()
-            .find(|other| other.event == seal.event && other.event_sequence > seal.event_sequence);
+        let later =
+            self.seals.iter().find(|other| other.event == seal.event && other.event_sequence > seal.event_sequence);
         if let Some(later) = later {
             report.require(false, Check::NotInChain, || {
                 format!("seal {} of match {} replaces seal {}", later.sequence, seal.event, seal.sequence)

@@ -63,12 +63,7 @@ impl<'a> Fields<'a> {
         Fields::of(self.value(name)?, name)
     }
 
-    fn read<T>(
-        &self,
-        name: &str,
-        expected: &str,
-        read: impl FnOnce(&'a Value) -> Option<T>,
-    ) -> Result<T, Malformed> {
+    fn read<T>(&self, name: &str, expected: &str, read: impl FnOnce(&'a Value) -> Option<T>) -> Result<T, Malformed> {
         let value = self.value(name)?;
         read(value).ok_or_else(|| Malformed(format!("{name} of the {} is not {expected}", self.what)))
     }
@@ -196,12 +191,11 @@ impl Receipt {
     pub(crate) fn read(fields: Fields<'_>) -> Result<Self, Malformed> {
         let version = fields.version()?;
         let pick: Pick = fields.read("prediction", "home, draw or away", |value| value.as_str()?.parse().ok())?;
-        let score = match fields.value("score_prediction")? {
-            Value::Null => None,
-            _ => {
-                let score = fields.part("score_prediction")?;
-                Some([score.small("home")?, score.small("away")?])
-            }
+        let score = if fields.value("score_prediction")?.is_null() {
+            None
+        } else {
+            let score = fields.part("score_prediction")?;
+            Some([score.small("home")?, score.small("away")?])
         };
         Ok(Self {
             leaf_hash: fields.hash("leaf_hash")?,
@@ -210,7 +204,8 @@ impl Receipt {
             salt: fields.read("salt", "32 lower-case hexadecimal digits", bytes)?,
             pick,
             score,
-            confidence: fields.read("confidence", "a number from 0 to 100", |value| Confidence::new(value.as_i64()?))?,
+            confidence: fields
+                .read("confidence", "a number from 0 to 100", |value| Confidence::new(value.as_i64()?))?,
             advances: fields.side("advances")?,
             joker: fields.boolean("joker")?,
             revision: fields.small("revision")?,

@@ -63,10 +63,7 @@ async fn bundle(app: &App, tournament: &str, out: &Path, as_json: bool) -> anyho
         });
         return print(&summary.to_string());
     }
-    print(&format!(
-        "{}: {events} matches, {predictions} predictions ({withheld} withheld), {rows} rows",
-        out.display()
-    ))
+    print(&format!("{}: {events} matches, {predictions} predictions ({withheld} withheld), {rows} rows", out.display()))
 }
 
 async fn write(app: &App, tournament: &str, out: &Path, part: &Path) -> anyhow::Result<Summary> {

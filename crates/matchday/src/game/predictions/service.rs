@@ -442,9 +442,8 @@ impl Predictions {
         shards: &Ranges,
         users: &[i64],
     ) -> sqlx::Result<usize> {
-        let random = |number: usize| -> Vec<Uuid> {
-            (0..number).map(|_| receipts::random_bytes(&*self.random)).collect()
-        };
+        let random =
+            |number: usize| -> Vec<Uuid> { (0..number).map(|_| receipts::random_bytes(&*self.random)).collect() };
         let mut tx = database::begin(&self.db).await?;
         let mut users: Vec<UserId> = store::lock_for_salts(&mut tx, event, users).await?;
         users.sort_unstable();

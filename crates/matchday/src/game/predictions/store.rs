@@ -574,10 +574,7 @@ pub(super) async fn add_salts_to_revisions(
 }
 
 /// Returns the tournament of a match.
-pub(super) async fn tournament_of(
-    executor: impl PgExecutor<'_>,
-    event: MatchId,
-) -> sqlx::Result<Option<TournamentId>> {
+pub(super) async fn tournament_of(executor: impl PgExecutor<'_>, event: MatchId) -> sqlx::Result<Option<TournamentId>> {
     sqlx::query_scalar!(r#"select tournament_id as "id: TournamentId" from events where id = $1"#, event.0)
         .fetch_optional(executor)
         .await

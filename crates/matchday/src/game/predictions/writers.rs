@@ -212,8 +212,11 @@ impl Batch {
             let is_written =
                 |earlier: &Earlier| by_key.get(&earlier.key()).is_none_or(|entry| earlier.salt == Some(entry.salt));
             for earlier in &earlier {
-                let (revision, accepted_at) =
-                    if is_written(earlier) { (earlier.revision, earlier.updated_at) } else { (earlier.revision + 1, now) };
+                let (revision, accepted_at) = if is_written(earlier) {
+                    (earlier.revision, earlier.updated_at)
+                } else {
+                    (earlier.revision + 1, now)
+                };
                 let receipt = by_key.get(&earlier.key()).and_then(|entry| receipt(entry, revision, accepted_at));
                 let Earlier { id, created_at, .. } = *earlier;
                 saved.insert(earlier.key(), Saved { id, created_at, is_new: false, receipt });

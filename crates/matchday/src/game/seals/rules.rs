@@ -306,9 +306,9 @@ mod tests {
         let (mut path_found, mut index) = (Vec::new(), index);
         for (level, _) in levels(count).into_iter().enumerate() {
             let (number, within) = (index / TILE, index % TILE);
-            let tile = tiles.iter().find(|tile| {
-                usize::try_from(tile.level) == Ok(level) && usize::try_from(tile.number) == Ok(number)
-            });
+            let tile = tiles
+                .iter()
+                .find(|tile| usize::try_from(tile.level) == Ok(level) && usize::try_from(tile.number) == Ok(number));
             path_found.extend(path(&tile.expect("stored").hashes, within));
             index = number;
         }

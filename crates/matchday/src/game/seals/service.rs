@@ -272,9 +272,9 @@ impl Seals {
         let (mut tx, count, root) = tree.finish(&self.db).await?;
         let count = i64::try_from(count).unwrap_or(i64::MAX);
         // A moved start alone needs a new seal only if it changes the predictions that count.
-        let is_same = target.last.is_some_and(|last| {
-            last.sealed_at > target.opened_at && (last.count, last.root) == (count, root)
-        });
+        let is_same = target
+            .last
+            .is_some_and(|last| last.sealed_at > target.opened_at && (last.count, last.root) == (count, root));
         if is_same {
             tx.rollback().await?;
             let mut tx = database::begin(&self.db).await?;
@@ -342,8 +342,7 @@ impl Seals {
         after: i64,
     ) -> sqlx::Result<(Vec<Receipt>, Option<i64>)> {
         let mut rows = Predictions::counted(&self.db, event, start_time, after, CHUNK).await?;
-        let missing: Vec<i64> =
-            rows.iter().filter(|(_, receipt)| receipt.is_none()).map(|(user, _)| user.0).collect();
+        let missing: Vec<i64> = rows.iter().filter(|(_, receipt)| receipt.is_none()).map(|(user, _)| user.0).collect();
         // Made by a process of the previous version, or by a deleted account. The latter have no leaf.
         if !missing.is_empty() && self.predictions.add_receipts_of(event, &missing).await? > 0 {
             rows = Predictions::counted(&self.db, event, start_time, after, CHUNK).await?;

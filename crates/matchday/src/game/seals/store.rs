@@ -186,8 +186,7 @@ pub(super) async fn insert_tiles(
     let numbers: Vec<i32> = tiles.iter().map(|tile| tile.number).collect();
     let firsts: Vec<Vec<u8>> =
         tiles.iter().map(|tile| tile.hashes.first().map(|hash| hash.0.to_vec()).unwrap_or_default()).collect();
-    let hashes: Vec<Vec<u8>> =
-        tiles.iter().map(|tile| tile.hashes.iter().flat_map(|hash| hash.0).collect()).collect();
+    let hashes: Vec<Vec<u8>> = tiles.iter().map(|tile| tile.hashes.iter().flat_map(|hash| hash.0).collect()).collect();
     sqlx::query!(
         "insert into seal_tiles (event_id, event_sequence, level, tile, first, hashes)
          select $1, $2, level, tile, first, hashes

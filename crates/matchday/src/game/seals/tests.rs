@@ -344,10 +344,10 @@ async fn scheduled_match_is_sealed_when_its_start_passes() {
         assert!(seal(app).await.is_empty());
         app.advance_database(Duration::HOUR).await;
         let sealed = seal(app).await;
-        assert_eq!((&sealed[0]["start_time"], &sealed[0]["sealed_at"]), (
-            &json!("2026-11-20T16:00:00.000000Z"),
-            &json!("2026-11-20T16:00:00.000000Z")
-        ));
+        assert_eq!(
+            (&sealed[0]["start_time"], &sealed[0]["sealed_at"]),
+            (&json!("2026-11-20T16:00:00.000000Z"), &json!("2026-11-20T16:00:00.000000Z"))
+        );
         assert!(verified(&proof_of(&user, &made).await, &chain(app).await).is_verified());
         // Moving the start into the future opens the match again.
         fixtures.a_match("m").starting_in(Duration::hours(3)).put().await;
@@ -367,7 +367,10 @@ async fn match_of_the_previous_version_is_marked_and_sealed() {
         let user = app.user().await;
         let made = predict(&user, event, "home").await;
         // As an import and a prediction of the previous version leave them.
-        sqlx::query("update events set opened_at = null, seal_due = false").execute(app.owner()).await.expect("written");
+        sqlx::query("update events set opened_at = null, seal_due = false")
+            .execute(app.owner())
+            .await
+            .expect("written");
         sqlx::query("update predictions set salt = null").execute(app.owner()).await.expect("written");
         let closing = tokio_util::sync::CancellationToken::new();
         let has_receipt = async || {
@@ -411,7 +414,10 @@ async fn chain_is_public_paged_and_cacheable() {
         assert_eq!(rest["data"][0]["previous"], first["data"][1]["hash"]);
         let of_match = get(&format!("/api/seals?event_id={}", events[1])).await.expect(200);
         assert_eq!(of_match["data"], json!([first["data"][1]]));
-        assert_eq!(get("/api/seals?after=1000000000000").await.expect(200)["meta"]["next_after"], 1_000_000_000_000_i64);
+        assert_eq!(
+            get("/api/seals?after=1000000000000").await.expect(200)["meta"]["next_after"],
+            1_000_000_000_000_i64
+        );
         let request = http::Request::get("/api/seals?per_page=2").header("if-none-match", tag);
         let unchanged = app.send(request.body(axum::body::Body::empty()).expect("a request")).await;
         assert_eq!(unchanged.status.as_u16(), 304);
@@ -486,7 +492,8 @@ async fn search(app: &TestApp, text: &str) -> Vec<String> {
     .expect("the tables");
     let mut found = Vec::new();
     for table in tables {
-        let statement = format!("select exists (select from {table} t where position($1 in replace(t::text, '-', '')) > 0)");
+        let statement =
+            format!("select exists (select from {table} t where position($1 in replace(t::text, '-', '')) > 0)");
         if sqlx::query_scalar(AssertSqlSafe(statement)).bind(text).fetch_one(app.owner()).await.expect("searched") {
             found.push(table);
         }

@@ -91,11 +91,12 @@ async fn removed_prediction_is_detected() {
         assert_eq!(failed(&report), ["root", "count", "row"]);
         // A hash that is removed from the database is missing too.
         let (first, rest) = (64, 128);
-        let done = sqlx::query("update seal_tiles set hashes = substring(hashes for $1), first = substring(hashes for 32)")
-            .bind(first)
-            .execute(app.owner())
-            .await
-            .expect("written");
+        let done =
+            sqlx::query("update seal_tiles set hashes = substring(hashes for $1), first = substring(hashes for 32)")
+                .bind(first)
+                .execute(app.owner())
+                .await
+                .expect("written");
         assert!(done.rows_affected() == 1 && rest > first);
         let (_, text) = written_bundle(app, &played.fixtures).await;
         let report = failed(&verified_bundle(&text, None));
@@ -114,7 +115,10 @@ async fn replaced_seal_is_detected() {
         let (user, made) = &played.users[0];
         let (saved, copy) = (proof_of(user, made).await, chain(app).await);
         // Another root, first with the old hash, then with a matching one.
-        sqlx::query("update seals set root = sha256('other') where sequence = 1").execute(app.owner()).await.expect("written");
+        sqlx::query("update seals set root = sha256('other') where sequence = 1")
+            .execute(app.owner())
+            .await
+            .expect("written");
         let changed = app.app.seals.page(None, 0, 10).await.expect("read").seals;
         let forged = serde_json::to_value(&changed).expect("JSON");
         let report = |chain: &Value| matchday_verify::chain::Chain::read(chain).expect("a chain").verify();

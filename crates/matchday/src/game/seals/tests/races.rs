@@ -74,7 +74,8 @@ async fn predictions_racing_the_start_are_sealed_or_refused() {
         .await
         .expect("moved");
         let work = async {
-            let workers = async { tokio::join!(app.app.seals.run(closing.clone()), other.app.seals.run(closing.clone())) };
+            let workers =
+                async { tokio::join!(app.app.seals.run(closing.clone()), other.app.seals.run(closing.clone())) };
             let racing = async {
                 let accepted = submit_thousand(app, event, Pause::from_secs(1)).await;
                 sealed(app, event).await;
@@ -123,7 +124,10 @@ async fn seal_waits_for_a_write_behind_the_gate() {
         let event = far(&fixtures, "m").put().await;
         // A writer that has passed the gate before the start and has not committed, as one whose process was killed.
         let mut writer = platform::database::begin(app.owner()).await.expect("begun");
-        sqlx::query(sqlx::AssertSqlSafe(gates::hold_open(&[MatchId(event)]))).execute(&mut *writer).await.expect("held");
+        sqlx::query(sqlx::AssertSqlSafe(gates::hold_open(&[MatchId(event)])))
+            .execute(&mut *writer)
+            .await
+            .expect("held");
         sqlx::query(
             "insert into predictions (user_id, event_id, prediction, confidence, salt, revision, created_at, updated_at)
              values (7, $1, 'home', 0, gen_random_uuid(), 1, clock_timestamp(), clock_timestamp())",
