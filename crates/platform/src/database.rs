@@ -33,7 +33,7 @@ section! {
         /// coins, two for token checks, one for readiness, and one for checks of a replica. Also the maximum number of
         /// connections to a replica, in addition to one for checks.
         max_connections: u32 = "16",
-        /// Whether `database.url` leads to `PgBouncer` in transaction mode. Connections are then shared, so the process
+        /// Whether `database.url` leads to PgBouncer in transaction mode. Connections are then shared, so the process
         /// sets nothing on them; `deploy/pgbouncer/pgbouncer.ini` does. Batch writers connect to the database with
         /// `_writers` at the end of its name.
         transaction_pooling: bool = "false",

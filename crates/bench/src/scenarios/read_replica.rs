@@ -112,7 +112,7 @@ async fn compare(
     let latency = Some(latencies(stage, sides.0, sides.1, easy_rate(&outcome)).await?);
     // The other service is idle and counts for nothing.
     let limit = format!("with the replica: {with}; without: {without}, the rest is the other service");
-    Ok(Outcome { latency, limit, ..outcome })
+    Ok(Outcome { limit, latency, ..outcome })
 }
 
 /// Requests of all users in turn, with users counted from 0.

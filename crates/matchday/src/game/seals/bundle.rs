@@ -187,12 +187,11 @@ async fn write_predictions(
             let Some(leaf) = leaves.get(at).filter(|leaf| pass.contains(leaf)) else { break };
             at += 1;
             summary.predictions += 1;
-            write(match receipts.binary_search_by_key(leaf, |(hash, _)| *hash) {
-                Ok(found) => PredictionLine::Shown(receipts[found].1.into()),
-                Err(_) => {
-                    summary.withheld += 1;
-                    PredictionLine::Withheld { event_id: seal.event_id, leaf_hash: *leaf }
-                }
+            write(if let Ok(found) = receipts.binary_search_by_key(leaf, |(hash, _)| *hash) {
+                PredictionLine::Shown(receipts[found].1.into())
+            } else {
+                summary.withheld += 1;
+                PredictionLine::Withheld { event_id: seal.event_id, leaf_hash: *leaf }
             })?;
         }
     }

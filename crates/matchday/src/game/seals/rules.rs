@@ -171,8 +171,7 @@ impl Pass {
     }
 
     pub fn contains(self, hash: &Hash) -> bool {
-        let [a, b, c, d, e, f, g, h, ..] = hash.0;
-        let position = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
+        let position = hash.0.first_chunk().map_or(0, |first| u64::from_be_bytes(*first));
         (u128::from(position) * u128::from(self.of)) >> 64 == u128::from(self.number)
     }
 }

@@ -82,8 +82,11 @@ pub struct Seals {
     predictions: Predictions,
     timestamps: Option<Timestamps>,
     outbox_written: Arc<Notify>,
-    pages: Arc<PageCache<(Option<MatchId>, i64, i64), ListError>>,
+    pages: Arc<PageCache<PageKey, ListError>>,
 }
+
+/// Match, sequence after which the page begins, and its size.
+type PageKey = (Option<MatchId>, i64, i64);
 
 /// Error from building a page of the public list.
 #[derive(Debug, thiserror::Error)]
@@ -463,13 +466,12 @@ impl Tree {
 
     /// Stores the finished tiles.
     async fn store(&mut self, db: &PgPool) -> sqlx::Result<&mut Transaction<'static, Postgres>> {
-        let tx = match self.tx.take() {
-            Some(tx) => tx,
-            None => {
-                let mut tx = database::begin(db).await?;
-                store::allow_pauses(&mut tx).await?;
-                tx
-            }
+        let tx = if let Some(tx) = self.tx.take() {
+            tx
+        } else {
+            let mut tx = database::begin(db).await?;
+            store::allow_pauses(&mut tx).await?;
+            tx
         };
         let tx = self.tx.insert(tx);
         for tiles in self.tiles.chunks(TILES_AT_ONCE) {
