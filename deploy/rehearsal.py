@@ -1057,8 +1057,13 @@ def rehearse(main, keep):
     work = pathlib.Path(tempfile.mkdtemp(prefix="matchday-rehearsal-", dir="/var/tmp"))
     work.chmod(0o755)
     sites, failed = [], False
-    # End with the processes of the sites also on a signal.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+
+    def end(*_):
+        # A second signal must not interrupt the cleaning below.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        sys.exit(1)
+
+    signal.signal(signal.SIGTERM, end)
     try:
         main(work, sites)
     except Failed as error:
