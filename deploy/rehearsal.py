@@ -621,8 +621,8 @@ class Load:
     # --- running ---
 
     def start(self):
-        self.threads = [threading.Thread(target=self.fan_writes, args=(fan,)) for fan in self.fans]
-        self.threads += [threading.Thread(target=self.results_arrive), threading.Thread(target=self.rooms_open)]
+        self.threads = [threading.Thread(target=self.fan_writes, args=(fan,), daemon=True) for fan in self.fans]
+        self.threads += [threading.Thread(target=self.results_arrive, daemon=True), threading.Thread(target=self.rooms_open, daemon=True)]
         for thread in self.threads:
             thread.start()
 
