@@ -159,18 +159,22 @@ impl App {
     /// Builds the application from its configuration. Connections to dependencies are established in the background.
     pub async fn connect(config: Config) -> anyhow::Result<Self> {
         let db = database::pool(&config.database).context("database.url")?;
-        // Boxed because every command awaits this future and would otherwise contain it inline.
-        Box::pin(Self::assemble(config, db, Arc::new(SystemClock), Arc::new(SystemRandom))).await
+        Self::assemble(config, db, Arc::new(SystemClock), Arc::new(SystemRandom)).await
     }
 
     /// Builds every service on the given database, clock and source of randomness.
-    #[expect(clippy::too_many_lines, reason = "builds every service once, lower domains first")]
     pub async fn assemble(
         config: Config,
         db: PgPool,
         clock: Arc<dyn Clock>,
         random: Arc<dyn Random>,
     ) -> anyhow::Result<Self> {
+        // Boxed because every command and test awaits this future and would otherwise contain it inline.
+        Box::pin(Self::build(config, db, clock, random)).await
+    }
+
+    #[expect(clippy::too_many_lines, reason = "builds every service once, lower domains first")]
+    async fn build(config: Config, db: PgPool, clock: Arc<dyn Clock>, random: Arc<dyn Random>) -> anyhow::Result<Self> {
         let redis = redis_client::connect(&config.redis).context("redis.url")?;
         let streams = Streams::connect(&config.nats).await.context("nats.url")?;
         let core = Core {

@@ -200,7 +200,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
                 import(config, &file, dry_run, !no_wait, &by.operator()).await
             }
             Command::Feeds(command) => Box::pin(feeds::feeds(config, command)).await,
-            Command::Users(command) => restrict(config, command).await,
+            Command::Users(command) => Box::pin(restrict(config, command)).await,
             Command::Reports(command) => reports::reports(config, command).await,
             Command::Memberships(command) => memberships(config, command).await,
             Command::Scores(command) => scores::scores(config, command).await,

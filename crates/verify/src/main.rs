@@ -57,7 +57,7 @@ fn main() -> ExitCode {
     match run(&command) {
         Ok(report) => {
             let text = if json { report.to_json().to_string() } else { report.to_string() };
-            let code = if report.is_verified() { 0 } else { 1 };
+            let code = u8::from(!report.is_verified());
             // A closed output must not turn a failed verification into a success.
             let _ = writeln!(io::stdout(), "{text}");
             ExitCode::from(code)

@@ -582,7 +582,7 @@ async fn service_cannot_change_or_delete_seals() {
         ] {
             let outcome = sqlx::query(statement).execute(&app.app.core.db).await;
             let error = outcome.expect_err(statement);
-            let code = error.as_database_error().and_then(|error| error.code().map(|code| code.into_owned()));
+            let code = error.as_database_error().and_then(|error| error.code().map(std::borrow::Cow::into_owned));
             assert_eq!(code.as_deref(), Some("42501"), "{statement}: {error}");
         }
     })

@@ -206,13 +206,8 @@ mod tests {
     #[test]
     fn request_is_encoded_as_der() {
         let request = encode_request(Hash([0xab; 32]), [1, 2, 3, 4, 5, 6, 7, 8]);
-        let expected = format!(
-            "3043020101{}{}{}{}",
-            "3031300d06096086480165030402010500",
-            format!("0420{}", "ab".repeat(32)),
-            "0209008102030405060708",
-            "0101ff"
-        );
+        let imprint = format!("3031300d060960864801650304020105000420{}", "ab".repeat(32));
+        let expected = format!("3043020101{imprint}02090081020304050607080101ff");
         assert_eq!(hex::encode(&request), expected);
         let mut fields = contents(AnyRef::from_der(&request).expect("DER"), Tag::Sequence).expect("a sequence");
         assert_eq!(fields.decode::<u8>(), Ok(1));
