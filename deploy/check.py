@@ -1,4 +1,4 @@
-"""Checks files and a running service, for deploy/check. Requires Python 3.10 or newer with PyYAML.
+"""Checks files and a running service, for deploy/check. Requires Python 3.11 or newer with PyYAML.
 
 Each function is one command of this script: `check.py names` and so on. It prints a summary. If something is wrong, it lists
 every fault and exits with 1.
@@ -13,6 +13,7 @@ import string
 import subprocess
 import sys
 import time
+import tomllib
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -289,6 +290,26 @@ def balancer(services):
             fault(f"compose.yaml: {name} is killed before it has drained")
 
 
+def dockerfile():
+    """The Dockerfile copies every manifest, and shortens them so that Cargo requires no sources of tests and benchmarks."""
+    text = read("deploy/Dockerfile")
+    copied = re.findall(r"^COPY (crates/\S+/Cargo\.toml) \1$", text, re.M)
+    members = [os.path.relpath(path, ROOT) for path in sorted(glob.glob(f"{ROOT}/crates/*/Cargo.toml"))]
+    if sorted(copied) != members:
+        fault(f"Dockerfile: copies the manifests {copied}, not {members}")
+    kept = re.search(r"^RUN sed -i -E '/(.*)/,\$d' crates/\*/Cargo\.toml", text, re.M)[1]
+    for path in members:
+        whole = read(path)
+        cut = re.search(kept, whole, re.M)
+        manifest = tomllib.loads(whole[:cut.start()] if cut else whole)
+        for kind in ("test", "bench", "example"):
+            if kind in manifest:
+                fault(f"Dockerfile: {path} still lists a {kind}, whose file is missing in the layer of dependencies")
+        if set(manifest) != set(tomllib.loads(whole)) - {"test", "bench", "example"}:
+            fault(f"{path}: tests and benchmarks must be at the end, because the Dockerfile removes everything after them")
+    print(f"Dockerfile: the layer of dependencies has all {len(members)} manifests, without tests and benchmarks")
+
+
 def chart(rendered, into):
     """Checks the rendered chart for consistency, and writes the settings to a file."""
     documents = [document for document in yaml.safe_load_all(read(rendered)) if document]
@@ -496,8 +517,8 @@ def queries(prometheus):
 
 def main():
     command, *arguments = sys.argv[1:]
-    {"names": names, "runbook": runbook, "commands": commands, "dashboard": dashboard, "compose": compose, "chart": chart, "use": use,
-     "queries": queries, "requirements": requirements, "web": web}[command](*arguments)
+    {"names": names, "runbook": runbook, "commands": commands, "dashboard": dashboard, "compose": compose, "dockerfile": dockerfile,
+     "chart": chart, "use": use, "queries": queries, "requirements": requirements, "web": web}[command](*arguments)
     for text in FAULTS:
         print(f"FAULT {text}", file=sys.stderr)
     sys.exit(bool(FAULTS))
