@@ -186,7 +186,14 @@ impl Replica {
 
     /// Takes the replica out after a failed read, until the next successful check.
     fn take_out(&self) {
-        self.state.send_replace(State::Unusable("a read failed"));
+        self.state.send_if_modified(|state| {
+            // Other reads may still wait to see that it is down.
+            let was_used = matches!(state, State::FreshAsOf(_));
+            if was_used {
+                *state = State::Unusable("a read failed");
+            }
+            was_used
+        });
     }
 }
 
@@ -362,20 +369,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn hanging_read_moves_to_primary_when_replica_is_down() {
+    async fn hanging_reads_move_to_primary_when_replica_is_down() {
         with_pools(async |primary, _| {
             // Accepts connections and never responds, like a stopped process.
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
             let (reads, replica) = reads(&primary, listener.local_addr().expect("an address").port()).await;
-            let reader = reads.reader(ANN).await;
+            let readers = [reads.reader(ANN).await, reads.reader(ANN).await];
             let found_down = async {
-                let _connection = listener.accept().await.expect("a connection");
+                let _connections = [listener.accept().await, listener.accept().await];
                 replica.state.send_replace(State::Down);
-                // Kept open until the read has moved.
+                // Kept open until the reads have moved.
                 std::future::pending::<()>().await;
             };
             tokio::select! {
-                value = one(&reader) => assert_eq!(value, 1),
+                values = futures_util::future::join_all(readers.iter().map(one)) => assert_eq!(values, [1, 1]),
                 () = found_down => {}
             }
         })
