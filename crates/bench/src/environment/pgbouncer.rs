@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
     time::Duration,
 };
@@ -24,10 +24,10 @@ impl PgBouncer {
     pub(crate) async fn start(directory: &Path, postgres: &Postgres, database: &str) -> anyhow::Result<Self> {
         let port = free_port()?;
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        // Readable for the user that it switches to, unlike the clone.
-        let directory = (directory, std::env::temp_dir().join(format!("matchday-bench-pgbouncer-{port}")));
-        fs::create_dir_all(&directory.1)?;
-        let (file, users) = (directory.1.join("pgbouncer.ini"), directory.1.join("users"));
+        // Outside the clone, which the user that it switches to may not be able to access.
+        let settings = std::env::temp_dir().join("matchday-bench-pgbouncer");
+        fs::create_dir_all(&settings)?;
+        let (file, users) = (settings.join("pgbouncer.ini"), settings.join("users"));
         let text = fs::read_to_string(root.join("deploy/pgbouncer/pgbouncer.ini"))?
             .replace("host=10.0.0.5 port=5432", &format!("host=127.0.0.1 port={}", postgres.port))
             .replace("dbname=matchday", &format!("dbname={database}"))
@@ -38,8 +38,8 @@ impl PgBouncer {
             .replace("/etc/pgbouncer/userlist.txt", &users.display().to_string());
         fs::write(&file, text)?;
         fs::write(users, "\"matchday_app\" \"\"\n")?;
-        let log = directory.0.join("pgbouncer.log");
-        let mut command = Command::new("pgbouncer");
+        let log = directory.join("pgbouncer.log");
+        let mut command = Command::new(program());
         if output(Command::new("id").arg("-u"))?.trim() == "0" {
             command.args(["-u", "postgres"]);
         }
@@ -63,6 +63,14 @@ impl PgBouncer {
     pub(crate) fn group(&self) -> Group {
         Group { name: "PgBouncer", leader: self.process.id(), with_children: false }
     }
+}
+
+/// The program of dev/install-test-tools, or that of the system.
+fn program() -> PathBuf {
+    let home = std::env::var("HOME").unwrap_or_default();
+    let cache = std::env::var("XDG_CACHE_HOME").map_or_else(|_| PathBuf::from(home).join(".cache"), PathBuf::from);
+    let own = cache.join("matchday/tools/bin/pgbouncer");
+    if own.exists() { own } else { "/usr/sbin/pgbouncer".into() }
 }
 
 /// Number of the service's connections to PostgreSQL.
