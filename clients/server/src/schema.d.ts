@@ -586,7 +586,7 @@ export interface components {
              */
             id: string;
             /**
-             * @description `event.created`, `event.changed`, `event.result`, `scores.updated`, `user.registered` or `user.deleted`. Ignore
+             * @description `event.created`, `event.changed`, `event.result`, `event.sealed`, `scores.updated`, `user.registered` or `user.deleted`. Ignore
              *     types that you do not know.
              * @example scores.updated
              */
@@ -676,7 +676,7 @@ export interface components {
              *       "event.result"
              *     ]
              */
-            types?: string[] | null;
+            types?: components["schemas"]["WebhookType"][] | null;
             /**
              * @description Signs the messages. The caller chooses it, so that no response contains a secret.
              * @example whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw
@@ -906,7 +906,7 @@ export interface components {
         UserLookup: {
             /**
              * @description In international format. It is in the body, because paths are logged.
-             * @example +15550100
+             * @example +14155550100
              */
             phone: string;
         };
@@ -949,6 +949,11 @@ export interface components {
             /** @example Webhook removed. */
             message: string;
         };
+        /**
+         * @description Type of a message.
+         * @enum {string}
+         */
+        WebhookType: "event.status_changed" | "event.result" | "event.sealed" | "scores.updated" | "round.completed" | "user.registered" | "user.deleted" | "webhook.test";
     };
     responses: {
         /** @description The key lacks the scope (`insufficient_scope`), or may not be used from this network (`network_not_allowed`) */
@@ -1241,11 +1246,8 @@ export interface operations {
                  * @example 12
                  */
                 user: string;
-                /**
-                 * @description `ban` or `mute`
-                 * @example mute
-                 */
-                kind: string;
+                /** @description Kind of the restriction */
+                kind: "ban" | "mute";
             };
             cookie?: never;
         };
@@ -1292,11 +1294,8 @@ export interface operations {
                  * @example 12
                  */
                 user: string;
-                /**
-                 * @description `ban` or `mute`
-                 * @example mute
-                 */
-                kind: string;
+                /** @description Kind of the restriction */
+                kind: "ban" | "mute";
             };
             cookie?: never;
         };
@@ -1640,7 +1639,7 @@ export interface operations {
         /** @description Fixture document */
         requestBody: {
             content: {
-                "application/json": unknown;
+                "application/json": Record<string, unknown>;
             };
         };
         responses: {

@@ -26,6 +26,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/seals": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the seals of all matches, in the order of their chain
+         * @description Public, so that anyone can keep a copy and check later that no seal was changed.
+         */
+        get: operations["list_seals"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/auth/stream": {
         parameters: {
             query?: never;
@@ -542,6 +562,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/auth/predictions/{id}/receipt": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show the receipt of a prediction's latest revision
+         * @description Only the user who made the prediction can read it.
+         */
+        get: operations["get_receipt"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/auth/events/{event}/points-preview": {
         parameters: {
             query?: never;
@@ -633,6 +673,40 @@ export interface paths {
          *     change.
          */
         get: operations["get_leaderboard"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/auth/predictions/{id}/proof": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Prove that a prediction was sealed when its match started */
+        get: operations["get_proof"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/seals/{sequence}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Show a seal */
+        get: operations["get_seal"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1604,6 +1678,26 @@ export interface components {
         CalibrationResponse: {
             data: components["schemas"]["Calibration"];
         };
+        ChainHead: {
+            /**
+             * Format: int64
+             * @example 2
+             */
+            sequence: number;
+            /** @example 80dd93d2cf5c6dade0265bd19165bdc26ed8f42cfc211e25ee8a5174ffbb2feb */
+            hash: string;
+        };
+        ChainMeta: {
+            /**
+             * Format: int64
+             * @description `after` for the next page: the last sequence of this one.
+             * @example 2
+             */
+            next_after: number;
+            /** @description Whether there are further seals. */
+            more: boolean;
+            head: components["schemas"]["ChainHead"] | null;
+        };
         /** @description A room that was just created. */
         ChatRoom: {
             /** @example !auQboWavgiRMaylzYl:example.org */
@@ -2249,12 +2343,12 @@ export interface components {
             created_at: string;
         };
         LeagueChange: {
-            name?: string | null;
+            name?: string;
             /**
              * Format: int32
              * @description Not less than the number of members.
              */
-            max_members?: number | null;
+            max_members?: number;
         };
         LeagueCode: {
             /** @example K7MPQ2RS */
@@ -3120,10 +3214,69 @@ export interface components {
              */
             next_cursor: string | null;
         };
+        /** @description Proves that a prediction was sealed: the leaf hash and the path give the root of the seal (RFC 9162, section 2.1.3.2). */
+        PredictionProof: {
+            /** @description Receipt of the sealed revision, which may be older than the latest revision. */
+            receipt: components["schemas"]["PredictionReceipt"];
+            seal: components["schemas"]["Seal"];
+            /**
+             * Format: int64
+             * @description Position of the prediction among the sorted hashes, from 0. The size of the tree is `seal.count`.
+             * @example 1
+             */
+            leaf_index: number;
+            /** @description Hashes from the leaf up. */
+            inclusion_path: string[];
+        };
+        /** @description Everything that is needed to compute the hash of a prediction again. Keep it private until the match has started. */
+        PredictionReceipt: {
+            /**
+             * Format: int32
+             * @example 1
+             */
+            version: number;
+            /**
+             * @description SHA-256 of the encoded prediction.
+             * @example a536d2645a3461b7af8ee713518f150af68ae8c2318cb9a870febdce5b9c597a
+             */
+            leaf_hash: string;
+            event_id: components["schemas"]["EventId"];
+            /**
+             * @description Random value that stands for the caller in this tournament.
+             * @example a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0
+             */
+            pseudonym: string;
+            /**
+             * @description Random value, new for every revision.
+             * @example 000102030405060708090a0b0c0d0e0f
+             */
+            salt: string;
+            prediction: components["schemas"]["Pick"];
+            score_prediction: components["schemas"]["ScorePrediction"] | null;
+            /**
+             * Format: int32
+             * @example 75
+             */
+            confidence: number;
+            advances: components["schemas"]["Side"] | null;
+            joker: boolean;
+            /**
+             * Format: int32
+             * @description 1 for the first submission, incremented by each replacement.
+             * @example 1
+             */
+            revision: number;
+            /**
+             * Format: date-time
+             * @description Time at which the prediction was accepted, as compared with the start of the match.
+             * @example 2026-11-20T14:31:07.123456Z
+             */
+            accepted_at: string;
+        };
         PredictionSaved: {
             /** @example Prediction saved. */
             message: string;
-            data: components["schemas"]["Prediction"];
+            data: components["schemas"]["SavedPrediction"];
         };
         /**
          * @description Whether a prediction counts, and whether its match has a result.
@@ -3150,6 +3303,9 @@ export interface components {
         };
         PrimaryTeam: {
             team: components["schemas"]["FavouriteTeam"];
+        };
+        ProofResponse: {
+            data: components["schemas"]["PredictionProof"];
         };
         /** @description Push subscription of a browser. */
         PushSubscription: {
@@ -3261,7 +3417,7 @@ export interface components {
             status: string;
             /**
              * @description `up` or `down`, by dependency. Without PostgreSQL the process is not ready; without another dependency it serves
-             *     the requests that do not need it.
+             *     the requests that do not need it. A `replica`, if there is one, is `down` while the primary serves its reads.
              * @example {
              *       "homeserver": "up",
              *       "nats": "up",
@@ -3272,6 +3428,9 @@ export interface components {
             parts: {
                 [key: string]: string;
             };
+        };
+        ReceiptResponse: {
+            data: components["schemas"]["PredictionReceipt"];
         };
         RemovedChatMessage: {
             /** @example !auQboWavgiRMaylzYl:example.org */
@@ -3493,6 +3652,10 @@ export interface components {
         SavedInfo: components["schemas"]["User"] & {
             matrix_credentials?: components["schemas"]["MatrixCredentials"] | null;
         };
+        /** @description A prediction as it was just saved. */
+        SavedPrediction: components["schemas"]["Prediction"] & {
+            receipt: components["schemas"]["PredictionReceipt"] | null;
+        };
         /** @description A predicted score, with 0 to 999 points or goals per team. A sport can have a lower limit. */
         ScorePrediction: {
             /**
@@ -3505,6 +3668,70 @@ export interface components {
              * @example 1
              */
             away: number;
+        };
+        /**
+         * @description A seal over the predictions of a match. Each includes the hash of the one before, so no seal can be changed or removed
+         *     without changing all later ones.
+         */
+        Seal: {
+            /**
+             * Format: int64
+             * @description Position in the chain of all seals, without gaps.
+             * @example 2
+             */
+            sequence: number;
+            /**
+             * Format: int32
+             * @example 1
+             */
+            version: number;
+            event_id: components["schemas"]["EventId"];
+            /**
+             * Format: int32
+             * @description 1 for the first seal of the match. The last one counts.
+             * @example 1
+             */
+            event_sequence: number;
+            /**
+             * Format: int64
+             * @description Number of predictions.
+             * @example 3
+             */
+            count: number;
+            /**
+             * @description Root of the Merkle tree over the hashes of the predictions (RFC 9162, SHA-256).
+             * @example 0a66ccdaa9bc84e24e49b24ab34f0bfb6572f0816f966a17f31f52f1b493e421
+             */
+            root: string;
+            /**
+             * Format: date-time
+             * @description Start of the match at sealing. Predictions that were accepted before it count.
+             * @example 2026-11-20T15:00:00.000000Z
+             */
+            start_time: string;
+            /**
+             * Format: date-time
+             * @example 2026-11-20T15:00:02.250000Z
+             */
+            sealed_at: string;
+            /**
+             * @description Hash of the seal before; zeros for the first one.
+             * @example 745fe03047eafe4f42cf8c28afbbeb15bad0a8b326aa3db45c25c85974c85049
+             */
+            previous: string;
+            /**
+             * @description SHA-256 of all fields above.
+             * @example 80dd93d2cf5c6dade0265bd19165bdc26ed8f42cfc211e25ee8a5174ffbb2feb
+             */
+            hash: string;
+            timestamp_token: components["schemas"]["Token"] | null;
+        };
+        SealList: {
+            data: components["schemas"]["Seal"][];
+            meta: components["schemas"]["ChainMeta"];
+        };
+        SealResponse: {
+            data: components["schemas"]["Seal"];
         };
         /** @description A message that was just sent. */
         SentChatMessage: {
@@ -3718,7 +3945,7 @@ export interface components {
             id: string;
             /**
              * @description Kind of event, which determines the schema of `data`: `StreamMatch`, `StreamResult`, `StreamTally`,
-             *     `StreamPoints`, `StreamRank`, `StreamLeagueRank`, `StreamRound`, `StreamChat`, or an empty object for `reset`.
+             *     `StreamPoints`, `StreamRank`, `StreamLeagueRank`, `StreamRound`, `Seal`, `StreamChat`, or an empty object for `reset`.
              */
             event: components["schemas"]["StreamEventKind"];
             /**
@@ -3731,7 +3958,7 @@ export interface components {
          * @description Kind of a stream event.
          * @enum {string}
          */
-        StreamEventKind: "event" | "result" | "tally" | "points" | "rank" | "league.rank" | "round" | "reset" | "chat";
+        StreamEventKind: "event" | "result" | "tally" | "points" | "rank" | "league.rank" | "round" | "sealed" | "reset" | "chat";
         /** @description The caller's new rank in a league, after the scores of a match or question were applied. */
         StreamLeagueRank: {
             league_id: components["schemas"]["LeagueId"];
@@ -3943,6 +4170,8 @@ export interface components {
             /** @example football */
             slug: string;
         };
+        /** @description A time-stamp token in DER, as Base64 text in JSON. */
+        Token: string;
         /** @description A member with many correct predictions. */
         TopPredictor: {
             user_id: components["schemas"]["UserId"];
@@ -4285,6 +4514,44 @@ export interface operations {
             403: components["responses"]["Suspended"];
             422: components["responses"]["Invalid"];
             429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    list_seals: {
+        parameters: {
+            query?: {
+                /** @description Only seals with a higher sequence. */
+                after?: number;
+                /** @description Number of seals. Values above 1000 are treated as 1000. */
+                per_page?: number;
+                /** @description Only seals of this match. */
+                event_id?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    /** @description Weak validator of the page */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SealList"];
+                };
+            };
+            /** @description The page has not changed since the one with this `ETag` */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            422: components["responses"]["Invalid"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
         };
@@ -5534,6 +5801,42 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
+    get_receipt: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the prediction */
+                id: components["schemas"]["PredictionId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ReceiptResponse"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Suspended"];
+            /** @description The caller has no such prediction, or it was made before receipts existed (`no_receipt`) */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
     preview_points: {
         parameters: {
             query: {
@@ -5786,6 +6089,84 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
+        };
+    };
+    get_proof: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Id of the prediction */
+                id: components["schemas"]["PredictionId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProofResponse"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Suspended"];
+            /** @description The caller has no such prediction */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description The prediction is not sealed yet (`not_sealed`), or it was late (`not_counted`) */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    get_seal: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Position in the chain */
+                sequence: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SealResponse"];
+                };
+            };
+            /** @description There is no such seal */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
         };
     };
     list_leagues: {
@@ -7979,8 +8360,11 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description SMS provider that sends the report */
-                provider: "twilio" | "vonage";
+                /**
+                 * @description SMS provider that sends the report
+                 * @example vonage
+                 */
+                provider: string;
             };
             cookie?: never;
         };
