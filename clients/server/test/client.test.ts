@@ -162,7 +162,7 @@ describe("retries", () => {
       number % 2 === 1 ? json(response, 503, busy) : json(response, 200, { data: {} }),
     );
     const client = backend(url);
-    const mute = { params: { path: { user: "ada", kind: "mute" } }, body: { reason: "spam" } };
+    const mute = { params: { path: { user: "ada", kind: "mute" as const } }, body: { reason: "spam" } };
     await client.put("/api/server/v1/users/{user}/restrictions/{kind}", mute);
     await client.delete("/api/server/v1/users/{user}/restrictions/{kind}", mute);
     await client.post("/api/server/v1/users/lookup", { body: { phone: "+15550100" } });

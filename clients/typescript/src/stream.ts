@@ -14,6 +14,7 @@ export type StreamEvent = { id: string } & (
   | { kind: "rank"; data: Schemas["StreamRank"] }
   | { kind: "round"; data: StreamRound }
   | { kind: "league.rank"; data: StreamLeagueRank }
+  | { kind: "sealed"; data: Schemas["Seal"] }
   /** Missed events are no longer available: reload the lists. */
   | { kind: "reset"; data: Record<string, never> }
   /** With the filter `chat`. It has no own `id`, and `id` is that of the event before it. A reconnect repeats messages. */
@@ -57,6 +58,7 @@ const kinds: Record<StreamEvent["kind"], true> &
   rank: true,
   round: true,
   "league.rank": true,
+  sealed: true,
   reset: true,
   chat: true,
 };
