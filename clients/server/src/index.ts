@@ -23,7 +23,6 @@ export type {
 
 import type { components } from "./schema.js";
 
-export type { paths } from "./schema.js";
-export type { components, operations } from "./schema.js";
+export type { components, operations, paths } from "./schema.js";
 /** Types of the OpenAPI description by name: `Schemas["ServerUser"]`. */
 export type Schemas = components["schemas"];
