@@ -158,6 +158,7 @@ REFUSALS = {
     "requires the room id": "two parameters belong together",
     "must have your chat id as user_id": "the request does not contain the caller",
     "malformed_report": "each provider has another form of reports",
+    "method_not_allowed": "only some providers report by GET",
     "must be `latest` or the `next_after`": "positions are opaque",
     "must not name a transaction of kind": "transactions change",
     "must be an absolute URL": "the standard of URLs allows more than browsers do",

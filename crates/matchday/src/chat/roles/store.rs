@@ -206,12 +206,23 @@ pub(crate) async fn powers_version(executor: impl PgExecutor<'_>, room: RoomId) 
     Ok(row.map(|row| (row.powers_version, row.powers_applied)))
 }
 
-/// Notes that the homeserver has these power levels.
-pub(crate) async fn note_powers(executor: impl PgExecutor<'_>, room: RoomId, version: i64) -> sqlx::Result<()> {
-    sqlx::query!("update rooms set powers_applied = $2 where id = $1 and powers_applied < $2", room.0, version)
-        .execute(executor)
-        .await?;
-    Ok(())
+/// Notes that the homeserver has these power levels. Returns false if another writer has noted some since `applied` was
+/// read.
+pub(crate) async fn note_powers(
+    executor: impl PgExecutor<'_>,
+    room: RoomId,
+    version: i64,
+    applied: i64,
+) -> sqlx::Result<bool> {
+    let noted = sqlx::query!(
+        "update rooms set powers_applied = $2 where id = $1 and powers_applied = $3",
+        room.0,
+        version,
+        applied,
+    )
+    .execute(executor)
+    .await?;
+    Ok(noted.rows_affected() > 0)
 }
 
 /// Returns whether the turn was free, or taken by the same request.

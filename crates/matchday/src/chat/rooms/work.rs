@@ -68,16 +68,17 @@ impl Rooms {
 
     /// Gives the homeserver the current power levels of a room.
     ///
-    /// Two workers may do this for one room at the same time, and the one with the older levels may write last. It then
-    /// finds a newer version, and writes again.
+    /// Two workers may do this for one room at the same time, and the one with the older levels may write last. A worker
+    /// that finds that another one has noted its levels in the meantime writes again.
     pub(crate) async fn apply_powers(&self, room: RoomId) -> Result<(), RoomError> {
         let inner = &*self.inner;
         let room = store::get(&inner.db, room).await?.ok_or(RoomError::NotFound)?;
+        let mut was_overtaken = false;
         while let Some((version, applied)) = roles::powers_version(&inner.db, room.id).await?
-            && applied < version
+            && (applied < version || was_overtaken)
         {
             self.write_powers(&room).await?;
-            roles::note_powers(&inner.db, room.id, version).await?;
+            was_overtaken = !roles::note_powers(&inner.db, room.id, version, applied).await?;
         }
         Ok(())
     }

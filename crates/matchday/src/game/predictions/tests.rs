@@ -93,6 +93,7 @@ async fn prediction_response_has_all_fields() {
             json!({"message": "Prediction saved.", "data": {
                 "id": id, "user_id": user.id, "event_id": event, "prediction": "home", "score_prediction": score,
                 "confidence": 75, "advances": null, "joker": false, "points_earned": null, "created_at": created_at,
+                "receipt": saved["data"]["receipt"],
             }})
         );
         let me = user.get("/api/auth/me").await.expect(200)["data"].clone();
@@ -122,11 +123,14 @@ async fn replaced_prediction_keeps_its_id() {
         let user = app.user().await;
         let body = json!({"event_id": event, "prediction": "away", "score_prediction": {"home": 0, "away": 3}, "confidence": 90});
         let first = predict(&user, body).await.expect(201)["data"].clone();
-        for (pick, score) in [("draw", json!(null)), ("home", json!({"home": 99, "away": 0})), ("draw", json!({"home": 0, "away": 0}))] {
+        let scores = [("draw", json!(null)), ("home", json!({"home": 99, "away": 0})), ("draw", json!({"home": 0, "away": 0}))];
+        for (revision, (pick, score)) in (2..).zip(scores) {
             let body = json!({"event_id": event, "prediction": pick, "score_prediction": score});
             let second = predict(&user, body).await.expect(200);
             assert_eq!(second["message"], "Prediction replaced.");
+            assert_eq!(second["data"]["receipt"]["revision"], revision);
             let mut expected = first.clone();
+            expected["receipt"] = second["data"]["receipt"].clone();
             (expected["prediction"], expected["score_prediction"], expected["confidence"]) = (json!(pick), score, json!(0));
             assert_eq!(second["data"], expected);
         }
@@ -399,7 +403,7 @@ async fn tallies_are_exact_across_two_processes() {
 }
 
 #[tokio::test]
-async fn repeated_prediction_changes_nothing() {
+async fn repeated_prediction_changes_only_its_revision() {
     TestApp::run(async |app| {
         let fixtures = app.fixtures();
         let event = far(&fixtures).put().await;
@@ -407,10 +411,12 @@ async fn repeated_prediction_changes_nothing() {
         let body = json!({"event_id": event, "prediction": "home", "confidence": 10});
         let first = predict(&user, body.clone()).await.expect(201);
         let again = predict(&user, body).await.expect(200);
-        assert_eq!(again["data"], first["data"]);
+        let mut expected = first["data"].clone();
+        expected["receipt"] = again["data"]["receipt"].clone();
+        assert_eq!(again["data"], expected);
         let revision: i32 =
             sqlx::query_scalar("select revision from predictions").fetch_one(&app.app.core.db).await.expect("read");
-        assert_eq!(revision, 1);
+        assert_eq!((revision, &again["data"]["receipt"]["revision"]), (2, &json!(2)));
     })
     .await;
 }

@@ -207,7 +207,7 @@ mod tests {
     fn request_is_encoded_as_der() {
         let request = encode_request(Hash([0xab; 32]), [1, 2, 3, 4, 5, 6, 7, 8]);
         let imprint = format!("3031300d060960864801650304020105000420{}", "ab".repeat(32));
-        let expected = format!("3043020101{imprint}02090081020304050607080101ff");
+        let expected = format!("3044020101{imprint}02090081020304050607080101ff");
         assert_eq!(hex::encode(&request), expected);
         let mut fields = contents(AnyRef::from_der(&request).expect("DER"), Tag::Sequence).expect("a sequence");
         assert_eq!(fields.decode::<u8>(), Ok(1));

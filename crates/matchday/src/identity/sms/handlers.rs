@@ -228,7 +228,7 @@ pub(super) async fn take_sms_report(
 ///
 /// The report is in the query string. The provider must sign its reports.
 #[utoipa::path(get, path = "/api/sms/{provider}/status", tag = "Providers",
-    params(("provider" = String, Path, description = "SMS provider that sends the report", pattern = "^vonage$", example = "vonage")),
+    params(("provider" = inline(ProviderName), Path, description = "SMS provider that sends the report")),
     responses(
         (status = 200, body = Noted),
         (status = 400, description = "The report is malformed", body = ErrorBody),

@@ -78,7 +78,11 @@ fn form(viewer: &Identity) -> Markup {
                 fieldset {
                     legend { "Scopes" }
                     @for scope in Scope::ALL {
-                        label.check { input type="checkbox" name={ "scope:" (scope) } value="yes"; " " (scope) }
+                        @let id = format!("scope-{}", scope.name().replace(':', "-"));
+                        div.check {
+                            input type="checkbox" id=(id) name={ "scope:" (scope) } value="yes";
+                            label for=(id) { (scope) }
+                        }
                     }
                 }
                 label for="expires_in" { "Valid for (like 90d; empty: no end)" }
