@@ -91,7 +91,8 @@ alter table seal_tiles alter column hashes set storage external;
 create index seal_tiles_by_hash on seal_tiles (event_id, event_sequence, first) where level = 0;
 
 create table seal_timestamps (
-    sequence   bigint      primary key references seals,
+    -- Sequence of the seal.
+    sequence   bigint      primary key,
     -- DER of the time-stamp token (RFC 3161) over the seal's hash.
     token      bytea       not null,
     created_at timestamptz not null
