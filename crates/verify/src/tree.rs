@@ -120,7 +120,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig { cases: 8, ..ProptestConfig::default() })]
 
         #[test]
         fn all_proofs_verify_and_changed_ones_fail(count in 1_usize..=5_000, bit in 0_usize..256, step in 0_usize..16) {

@@ -55,7 +55,7 @@ async fn refuses_start_with_role_that_can_rewrite_ledger() {
     with_database(async |options| {
         let refusal = format!(
             "database.url: the role \"{}\" can modify the append-only tables coin_entries, coin_payouts, coin_rates, \
-             coin_transactions, daily_claims, operator_actions; connect as a member of matchday_app that owns no tables, and \
+             coin_transactions, daily_claims, operator_actions, seal_tiles, seal_timestamps, seals; connect as a member of matchday_app that owns no tables, and \
              migrate with database.owner_url",
             options.get_username()
         );
@@ -215,11 +215,13 @@ async fn metrics_health_and_readiness_are_on_the_private_listener() {
         let count = |status: u16| {
             format!("matchday_http_seconds_count{{method=\"GET\",route=\"/api/auth/events\",status=\"{status}\"}}")
         };
-        for line in
-            [format!("{} 3", count(200)), format!("{} 1", count(401)), "matchday_session_lookups_total 1".to_owned()]
-        {
+        for line in [format!("{} 3", count(200)), format!("{} 1", count(401))] {
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }
+        // A token is cached for a short time, so on a busy machine it may have been looked up again.
+        let lookups =
+            text.lines().find_map(|line| line.strip_prefix("matchday_session_lookups_total ")?.parse::<u8>().ok());
+        assert!(lookups.is_some_and(|lookups| (1..=3).contains(&lookups)), "{lookups:?}");
         // A page is kept for a second, so on a busy machine it may have been built again.
         let built = text.lines().find_map(|line| line.strip_prefix("matchday_pages_built_total ")?.parse::<u8>().ok());
         assert!(built.is_some_and(|built| (1..=3).contains(&built)), "{built:?} pages were built\n{text}");
