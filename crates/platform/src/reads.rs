@@ -4,8 +4,8 @@
 //! reader chooses the database:
 //!
 //! - Without `database.read_url`, every read goes to the primary and costs nothing extra.
-//! - A caller who wrote recently reads the primary, in every process ([`notes`](self::notes)).
-//! - A replica that may lack commits older than `database.read_max_lag` is not used ([`lag`](self::lag)).
+//! - A caller who wrote recently reads the primary, in every process (`notes`).
+//! - A replica that may lack commits older than `database.read_max_lag` is not used (`lag`).
 //! - A read that fails on the replica is repeated on the primary.
 //!
 //! A note about a write is kept for at least as long as the replica may be behind. A read by its writer therefore finds
