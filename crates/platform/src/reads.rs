@@ -346,7 +346,7 @@ mod tests {
         let notes = Notes::new(&settings(&[], redis_client::Settings::read), Duration::ZERO).expect("a valid URL");
         notes.check().await;
         let state = watch::Sender::new(State::FreshAsOf(Instant::now()));
-        let replica = Arc::new(Replica { db, notes, max_lag: Duration::from_secs(60), state });
+        let replica = Arc::new(Replica { db, notes, max_lag: Duration::from_mins(1), state });
         (Reads { primary: primary.clone(), replica: Some(Arc::clone(&replica)) }, replica)
     }
 
