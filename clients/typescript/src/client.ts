@@ -37,6 +37,8 @@ const withoutToken: ReadonlySet<string> = new Set<keyof paths>([
   "/api/auth/username/check",
   "/api/auth/username/generate",
   "/api/logs/sms",
+  "/api/seals",
+  "/api/seals/{sequence}",
   "/.well-known/matrix/client",
 ]);
 

@@ -3,6 +3,13 @@ export { MatchdayError } from "./error.js";
 export type { InLine, RetrySettings } from "./retry.js";
 export { browserStorage, memoryStorage, type TokenStorage } from "./storage.js";
 export type { StreamEvent, StreamFilters, StreamLeagueRank, StreamOptions, StreamRound } from "./stream.js";
+export {
+  MalformedProofError,
+  type Verification,
+  type VerificationCheck,
+  type VerificationFailure,
+  verifyReceipt,
+} from "./verify.js";
 
 import type { components } from "./schema.js";
 

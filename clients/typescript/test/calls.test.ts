@@ -321,6 +321,16 @@ describe("sessions", () => {
     expect(received.at(-1)?.headers.authorization).toBeUndefined();
   });
 
+  test("token is not sent to public endpoints", async () => {
+    const { url, received } = await serve((response) => json(response, 200, { data: [] }));
+    await fan(url).get("/api/seals", { params: { query: { after: 1 } } });
+    await fan(url).get("/api/seals/{sequence}", { params: { path: { sequence: 2 } } });
+    expect(received.map(({ path, headers }) => [path, headers.authorization])).toEqual([
+      ["/api/seals?after=1", undefined],
+      ["/api/seals/2", undefined],
+    ]);
+  });
+
   test("ended session is reported once", async () => {
     const { url } = await serve((response) => json(response, 401, { code: "unauthenticated", message: "…" }));
     const storage = memoryStorage("md_1_x");
