@@ -16,7 +16,7 @@ _default:
 _own:
     @mkdir -p "$CARGO_TARGET_DIR"
     @[[ "$(cat "$CARGO_TARGET_DIR/clone" 2>/dev/null)" == "{{ justfile_directory() }}" ]] || \
-        { cargo clean --quiet -p matchday -p platform -p web -p scoring -p matrix-appservice -p breaker -p bench && echo "{{ justfile_directory() }}" > "$CARGO_TARGET_DIR/clone"; }
+        { cargo clean --quiet -p matchday -p platform -p web -p scoring -p matrix-appservice -p matchday-verify -p breaker -p bench && echo "{{ justfile_directory() }}" > "$CARGO_TARGET_DIR/clone"; }
 
 # Start the service with its workers, using the development dependencies.
 run *ARGS: _own
@@ -95,7 +95,7 @@ deploy: _own
 # Rehearse a restore from backups and the failover to a second site, under load and with private dependencies.
 recovery: _own
     dev/install-test-tools pgbackrest
-    cargo build --quiet --bin matchday && deploy/rehearse-restore && deploy/rehearse-failover
+    cargo build --quiet --bin matchday --bin matchday-verify && deploy/rehearse-restore && deploy/rehearse-failover
 
 # Run all tests that are too slow for every change, and generate docs/reliability.md from their results. Takes several hours.
 nightly: _own

@@ -37,6 +37,7 @@ MATCHDAY = pathlib.Path(
     os.environ.get("MATCHDAY_BIN")
     or pathlib.Path(os.environ.get("CARGO_TARGET_DIR") or CACHE / "target") / "debug" / "matchday"
 )
+VERIFY = MATCHDAY.with_name("matchday-verify")
 PG_BIN = pathlib.Path(os.environ.get("MATCHDAY_DEV_PG_BIN") or "/usr/lib/postgresql/15/bin")
 VENV = ROOT / ".dev" / "venv" / "bin"
 SERVER_NAME = "matchday.localhost"
@@ -106,6 +107,7 @@ def run(command, *, env=None, check=True, text=None, timeout=600):
 def check_programs(*further):
     wanted = {
         MATCHDAY: "build it with cargo build --bin matchday, or set MATCHDAY_BIN",
+        VERIFY: "build it with cargo build --bin matchday-verify",
         PG_BIN / "postgres": "run dev/up",
         VENV / "nats-server": "run dev/up",
         VENV / "python": "run dev/up",
@@ -792,6 +794,16 @@ class Outcome:
 # --- checks ------------------------------------------------------------------------------------------------------
 
 
+def published_seals(site):
+    """All seals, as every reader gets them."""
+    api, found = Api(site.public_port), []
+    while True:
+        page = api.get(f"/api/seals?per_page=1000&after={len(found)}")
+        found += page["data"]
+        if not page["meta"]["more"]:
+            return found
+
+
 class Checks:
     """Checks of a site that was recovered. Each returns the violations that it finds."""
 
@@ -902,6 +914,17 @@ class Checks:
         count = self.stream("dead", "messages")
         return [f"{count} dead letters"] if count else []
 
+    def seals(self):
+        """Every match that closed is sealed, the chain is whole, and the table follows from the sealed predictions."""
+        open_ones = "select count(*) from events e where status = 'finished' and not exists (select from seals s where s.event_id = e.id)"
+        wait_until("all matches are sealed", 60, lambda: self.site.value("matchday", open_ones) == "0")
+        with tempfile.TemporaryDirectory() as folder:
+            chain, bundle = pathlib.Path(folder, "chain.json"), pathlib.Path(folder, "bundle.jsonl")
+            chain.write_text(json.dumps(published_seals(self.site)), encoding="utf-8")
+            self.site.matchday("seals", "bundle", "cup", "--out", bundle)
+            done = run([VERIFY, "bundle", bundle, "--chain", chain], check=False)
+        return [] if done.returncode == 0 else [f"seals: {(done.stdout + done.stderr).strip()[-300:]}"]
+
     def double_payments(self):
         """The ledger paid each user for each match as often as the payouts say, and what the latest result is worth."""
         rows = self.site.sql("matchday", """
@@ -922,13 +945,13 @@ class Checks:
             with clock.step(f"matchday {' '.join(words)}"):
                 faults += self.command(words)
         with clock.step("other checks"):
-            faults += [*self.rooms(), *self.memberships(), *self.leaderboards(), *self.double_payments(), *self.dead_letters()]
+            faults += [*self.rooms(), *self.memberships(), *self.leaderboards(), *self.seals(), *self.double_payments(), *self.dead_letters()]
         say(f"{self.room_count} rooms with {self.member_count} members compared with the homeserver")
         with clock.step("another match settled"):
             faults += self.settle(match)
         for words in CHECKS.values():
             faults += self.command(words)
-        return [*faults, *self.double_payments(), *self.dead_letters()]
+        return [*faults, *self.seals(), *self.double_payments(), *self.dead_letters()]
 
     def self_test(self, compare):
         """Breaks one thing at a time, and checks that it is noticed; then repairs it."""
@@ -949,6 +972,11 @@ class Checks:
                 "matchday", "insert into coin_transactions (user_id, number, transaction_id, kind, amount, balance, reason, "
                 f"reference, created_at) values ({fan}, 1000000, gen_random_uuid(), 'deduction', -1, 0, 'purchase', 'none', now())",
                 f"delete from coin_transactions where user_id = {fan} and number = 1000000", compare),
+            "a sealed prediction that changed": (
+                "matchday", "update predictions set confidence = (confidence + 1) % 101 where user_id = {} and event_id = {}".format(
+                    fan, self.load.events["after0"]),
+                "update predictions set confidence = (confidence + 100) % 101 where user_id = {} and event_id = {}".format(
+                    fan, self.load.events["after0"]), self.seals),
             "an alias that points to another room": (
                 "synapse", "update room_aliases set room_id = '!other:' || room_id where room_alias = (select min(room_alias) "
                 "from room_aliases)", "update room_aliases set room_id = substring(room_id from 8) where room_id like '!other:%'",

@@ -82,17 +82,19 @@ mod tests {
         }
     }
 
-    /// Inclusion path as section 2.1.3.1 defines it.
-    fn defined_path(leaves: &[Hash], index: usize) -> Vec<Hash> {
+    /// Root, and the inclusion path of every leaf as section 2.1.3.1 defines it.
+    fn defined_paths(leaves: &[Hash]) -> (Hash, Vec<Vec<Hash>>) {
         if leaves.len() < 2 {
-            return Vec::new();
+            return (defined_root(leaves), vec![Vec::new(); leaves.len()]);
         }
-        let at = leaves.len().next_power_of_two() / 2;
-        let (left, right) = leaves.split_at(at);
-        let (mut path, sibling) =
-            if index < at { (defined_path(left, index), right) } else { (defined_path(right, index - at), left) };
-        path.push(defined_root(sibling));
-        path
+        let (left, right) = leaves.split_at(leaves.len().next_power_of_two() / 2);
+        let ((left, mut paths), (right, further)) = (defined_paths(left), defined_paths(right));
+        let at = paths.len();
+        paths.extend(further);
+        for (index, path) in paths.iter_mut().enumerate() {
+            path.push(if index < at { right } else { left });
+        }
+        (node_hash(&left, &right), paths)
     }
 
     fn leaves(count: usize) -> Vec<Hash> {
@@ -111,10 +113,10 @@ mod tests {
         for count in 1..=130 {
             let leaves = leaves(count);
             let top = root(leaves.iter().copied());
-            assert_eq!(top, defined_root(&leaves), "{count}");
-            for (index, &leaf) in leaves.iter().enumerate() {
-                let path = defined_path(&leaves, index);
-                assert_eq!(root_from_path(leaf, index as u64, count as u64, &path), Some(top), "{index} of {count}");
+            let (defined, paths) = defined_paths(&leaves);
+            assert_eq!((top, top), (defined, defined_root(&leaves)), "{count}");
+            for (index, (&leaf, path)) in leaves.iter().zip(&paths).enumerate() {
+                assert_eq!(root_from_path(leaf, index as u64, count as u64, path), Some(top), "{index} of {count}");
             }
         }
     }
@@ -126,22 +128,24 @@ mod tests {
         fn all_proofs_verify_and_changed_ones_fail(count in 1_usize..=5_000, bit in 0_usize..256, step in 0_usize..16) {
             let leaves = leaves(count);
             let top = root(leaves.iter().copied());
-            prop_assert_eq!(top, defined_root(&leaves));
+            let (defined, paths) = defined_paths(&leaves);
+            prop_assert_eq!(top, defined);
             prop_assert_ne!(root(leaves.iter().map(|&leaf| if leaf == leaves[bit % count] { flipped(leaf, bit) } else { leaf })), top);
             let size = count as u64;
-            // Every proof, with another change of each.
-            for (index, &leaf) in leaves.iter().enumerate().step_by(1 + count / 64) {
-                let path = defined_path(&leaves, index);
+            for (at, (&leaf, path)) in (0..).zip(leaves.iter().zip(&paths)) {
+                prop_assert_eq!(root_from_path(leaf, at, size, path), Some(top));
+            }
+            // Each change costs as much as a proof, so only some proofs are changed.
+            for (index, (&leaf, path)) in leaves.iter().zip(&paths).enumerate().step_by(1 + count / 64) {
                 let at = index as u64;
-                prop_assert_eq!(root_from_path(leaf, at, size, &path), Some(top));
-                prop_assert_ne!(root_from_path(flipped(leaf, bit), at, size, &path), Some(top), "leaf");
-                prop_assert_ne!(root_from_path(leaf, at, size, &path), Some(flipped(top, bit)), "root");
+                prop_assert_ne!(root_from_path(flipped(leaf, bit), at, size, path), Some(top), "leaf");
+                prop_assert_ne!(root_from_path(leaf, at, size, path), Some(flipped(top, bit)), "root");
                 for place in 0..path.len() {
                     let mut changed = path.clone();
                     changed[place] = flipped(changed[place], bit);
                     prop_assert_ne!(root_from_path(leaf, at, size, &changed), Some(top), "path");
                 }
-                prop_assert_ne!(root_from_path(leaf, at ^ (1 << step), size, &path), Some(top), "index");
+                prop_assert_ne!(root_from_path(leaf, at ^ (1 << step), size, path), Some(top), "index");
                 if path.len() > 1 {
                     let mut swapped = path.clone();
                     swapped.swap(0, path.len() - 1);

@@ -118,7 +118,7 @@ async fn predict_beside(
             "Predictions for another match while {PREDICTIONS} are being sealed, same process, {CONNECTIONS} connections"
         ),
         beside: "the same without sealing".to_owned(),
-        goal: Some(Goal::AtLeast(0.8)),
+        goal: Some(Goal::AtLeast(0.95)),
         limit: cores,
         ..Outcome::of("seal-predict", rounds)
     })
