@@ -7,6 +7,7 @@ import { Predict } from "../predict/predict.tsx";
 import { useRules } from "../predict/rules.ts";
 import { Tally } from "../predict/tally.tsx";
 import { MatchQuestions } from "../questions/match-questions.tsx";
+import { useSeal } from "../seals/seal.ts";
 import { matchday, useMe } from "../session/session.ts";
 import { Back } from "../ui/back.tsx";
 import { Page } from "../ui/page.tsx";
@@ -48,6 +49,7 @@ export function MatchPage({ id }: { id: number }) {
   const isWide = useIsWide();
   const match = resource.data?.match;
   const rules = useRules(match);
+  const seal = useSeal(id, match !== undefined && !isOpen(match) && resource.data?.own !== undefined);
   const [chosen, setTab] = useSessionState<Tab | null>(`match.${id}.tab`, null);
   const tab = chosen ?? (match?.status === "live" ? "chat" : "prediction");
   const title = match ? `${match.home_team.name} – ${match.away_team.name}` : "Match";
@@ -82,7 +84,7 @@ export function MatchPage({ id }: { id: number }) {
                     )}
                   </Loaded>
                 ) : (
-                  <OwnPrediction match={match} own={own} />
+                  <OwnPrediction match={match} own={own} seal={seal} />
                 )}
                 <MatchQuestions match={match} />
                 <Tally match={match} tally={tally} hasDraws={rules.data?.sport.draws_allowed ?? true} />

@@ -2,6 +2,7 @@ import { type FormEvent, useEffect, useRef, useState } from "react";
 import { flushSync } from "react-dom";
 import { codeIn } from "../session/code.ts";
 import { deleteAccount, matchday, useMe } from "../session/session.ts";
+import { saveFile } from "../ui/save-file.ts";
 import { errorMessage } from "../ui/states.tsx";
 
 /** Data export and account deletion. */
@@ -21,7 +22,7 @@ export function AccountData() {
     setError(undefined);
     try {
       const everything = await matchday.get("/api/auth/me/export");
-      save(`matchday-${me.username}.json`, JSON.stringify(everything, null, 2));
+      saveFile(`matchday-${me.username}.json`, JSON.stringify(everything, null, 2));
     } catch (error) {
       setError(error);
     }
@@ -112,12 +113,4 @@ function DeleteAccount({ cancel }: { cancel: () => void }) {
       </div>
     </form>
   );
-}
-
-function save(name: string, text: string): void {
-  const link = document.createElement("a");
-  link.download = name;
-  link.href = URL.createObjectURL(new Blob([text], { type: "application/json" }));
-  link.click();
-  URL.revokeObjectURL(link.href);
 }

@@ -1,6 +1,7 @@
 import type { Schemas } from "@matchday/client";
 import { signed } from "../matches/labels.ts";
 import { PickText, ToAdvance } from "../matches/pick.tsx";
+import { Sealed } from "../seals/sealed.tsx";
 import { matchday } from "../session/session.ts";
 import { useResource } from "../ui/resource.ts";
 import { Loaded } from "../ui/states.tsx";
@@ -9,10 +10,12 @@ import "./predict.css";
 interface Props {
   match: Schemas["Event"];
   own: Schemas["ListedPrediction"] | undefined;
+  /** Seal of the match; null if it has none, and undefined while it loads. */
+  seal: Schemas["Seal"] | null | undefined;
 }
 
-/** The fan's prediction of a match that is closed for predictions, with its points. */
-export function OwnPrediction({ match, own }: Props) {
+/** The fan's prediction of a match that is closed for predictions, with its points and its seal. */
+export function OwnPrediction({ match, own, seal }: Props) {
   const points = own?.points_earned;
   return (
     <section className="card" aria-labelledby="own">
@@ -42,6 +45,7 @@ export function OwnPrediction({ match, own }: Props) {
             </ul>
           )}
           <Explanation key={`${own.points_earned} ${match.status} ${match.advanced}`} id={own.id} />
+          <Sealed match={match} own={own} seal={seal} />
         </>
       ) : (
         <p className="soft">You didn't predict this match.</p>
