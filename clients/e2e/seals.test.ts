@@ -275,7 +275,7 @@ describe("failed verification", () => {
     await shown(
       own(page)
         .getByRole("status")
-        .filter({ hasText: /^Not sealed yet/ }),
+        .filter({ hasText: /^Not sealed yet This seal is older than your prediction/ }),
     );
     await check(page, "not-sealed");
     await page.unroute("**/proof");

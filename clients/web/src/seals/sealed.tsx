@@ -112,7 +112,12 @@ function OutcomeText({ outcome, match }: { outcome: Outcome; match: Schemas["Eve
     case "not_counted":
       return <Result label="Not counted">You predicted after kick-off, so your prediction isn't in the seal.</Result>;
     case "not_sealed":
-      return <Result label="Not sealed yet">Your prediction is sealed when the match starts.</Result>;
+      // The match opened again after the seal.
+      return (
+        <Result label="Not sealed yet">
+          This seal is older than your prediction. The match is sealed again when it starts.
+        </Result>
+      );
   }
 }
 
