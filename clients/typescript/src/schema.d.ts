@@ -8360,11 +8360,8 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /**
-                 * @description SMS provider that sends the report
-                 * @example vonage
-                 */
-                provider: string;
+                /** @description SMS provider that sends the report */
+                provider: "twilio" | "vonage";
             };
             cookie?: never;
         };
