@@ -138,7 +138,7 @@ swarm *ARGS: _own
 
 # Check the clients: generated types, tests, and the web app in a real browser.
 clients: _own
-    {{ load_env }} && cargo build --quiet --bin matchday && clients/check
+    {{ load_env }} && cargo build --quiet --bin matchday --bin matchday-verify && clients/check
 
 # Send at least this many generated requests to a private service: 20000 every night, 1 for a quick check.
 schemathesis CASES="20000": _own

@@ -13,7 +13,9 @@ interface Vectors {
 }
 
 /** Three proofs in one seal, and a chain of two seals. */
-export const vectors: Vectors = JSON.parse(readFileSync(new URL("seal-vectors.json", import.meta.url), "utf8"));
+export const vectors: Vectors = JSON.parse(
+  readFileSync(new URL("../../../crates/verify/tests/vectors.json", import.meta.url), "utf8"),
+);
 
 // Sealing as docs/seals.md defines it, written without the code of the verifier.
 

@@ -32,7 +32,7 @@ struct Arguments {
     tool: Option<Tool>,
     /// Scenarios to measure: events-list, predict-burst, predict-lone, answers, points, rank, room-stats, deduct,
     /// backend-coins, login, join-storm, spectators, announcements, session-lookups, idle, idle-processes, read-replica, pgbouncer,
-    /// stream, scores, rule-sets, leagues, facts. Default: all, or with --report only the scenarios that have no stored result.
+    /// stream, scores, rule-sets, leagues, facts, seal. Default: all, or with --report only the scenarios that have no stored result.
     scenarios: Vec<String>,
     /// Write docs/performance.md and its charts from the stored results.
     #[arg(long)]

@@ -9,61 +9,19 @@ use std::{
 
 use serde_json::{Value, json};
 
+/// Examples of the format, which the TypeScript client verifies too.
+fn vectors() -> Value {
+    serde_json::from_str(include_str!("vectors.json")).expect("JSON")
+}
+
 /// Three proofs in one seal.
 fn proofs() -> [Value; 3] {
-    let leaves = [
-        "462980f83603ebad0795981ac4242544b30618398f8c99a4a64143df9c21938c",
-        "a536d2645a3461b7af8ee713518f150af68ae8c2318cb9a870febdce5b9c597a",
-        "c209907349400729dbcbdfe88f41d48b16f933c232a2ed5b89e1a1db2188ef10",
-    ];
-    let over_both = "399e239c1be8bb25c96a5faf6bd63ee3cf41ca8c287ba1f0e73ca5c2eaab30f1";
-    let [_, seal] = chain();
-    let proof = |receipt: Value, index: usize, path: Value| {
-        let mut receipt = receipt;
-        receipt["version"] = json!(1);
-        receipt["event_id"] = json!(7);
-        receipt["leaf_hash"] = json!(leaves[index]);
-        json!({"receipt": receipt, "seal": seal, "leaf_index": index, "inclusion_path": path})
-    };
-    [
-        proof(
-            json!({"pseudonym": "a0".repeat(16), "salt": "000102030405060708090a0b0c0d0e0f", "prediction": "home",
-                   "score_prediction": {"home": 2, "away": 1}, "confidence": 80, "advances": null, "joker": false,
-                   "revision": 1, "accepted_at": "2026-11-20T14:31:07.123456Z"}),
-            1,
-            json!([leaves[0], leaves[2]]),
-        ),
-        proof(
-            json!({"pseudonym": "a1".repeat(16), "salt": "101112131415161718191a1b1c1d1e1f", "prediction": "draw",
-                   "score_prediction": null, "confidence": 0, "advances": "away", "joker": true,
-                   "revision": 3, "accepted_at": "2026-11-20T14:59:59.999999Z"}),
-            2,
-            json!([over_both]),
-        ),
-        proof(
-            json!({"pseudonym": "a2".repeat(16), "salt": "202122232425262728292a2b2c2d2e2f", "prediction": "away",
-                   "score_prediction": {"home": 0, "away": 10}, "confidence": 100, "advances": null, "joker": false,
-                   "revision": 2, "accepted_at": "2026-11-19T08:00:00.000000Z"}),
-            0,
-            json!([leaves[1], leaves[2]]),
-        ),
-    ]
+    serde_json::from_value(vectors()["proofs"].take()).expect("three proofs")
 }
 
 /// Two seals.
 fn chain() -> [Value; 2] {
-    [
-        json!({"sequence": 1, "version": 1, "event_id": 6, "event_sequence": 1, "count": 0,
-               "root": "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
-               "start_time": "2026-11-20T12:00:00.000000Z", "sealed_at": "2026-11-20T12:00:01.500000Z",
-               "previous": "00".repeat(32),
-               "hash": "745fe03047eafe4f42cf8c28afbbeb15bad0a8b326aa3db45c25c85974c85049", "timestamp_token": null}),
-        json!({"sequence": 2, "version": 1, "event_id": 7, "event_sequence": 1, "count": 3,
-               "root": "0a66ccdaa9bc84e24e49b24ab34f0bfb6572f0816f966a17f31f52f1b493e421",
-               "start_time": "2026-11-20T15:00:00.000000Z", "sealed_at": "2026-11-20T15:00:02.250000Z",
-               "previous": "745fe03047eafe4f42cf8c28afbbeb15bad0a8b326aa3db45c25c85974c85049",
-               "hash": "80dd93d2cf5c6dade0265bd19165bdc26ed8f42cfc211e25ee8a5174ffbb2feb", "timestamp_token": null}),
-    ]
+    serde_json::from_value(vectors()["chain"].take()).expect("two seals")
 }
 
 /// A file that is deleted at the end of the test.

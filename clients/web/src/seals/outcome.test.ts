@@ -1,6 +1,6 @@
 import { MatchdayError, type Schemas } from "@matchday/client";
 import { expect, test } from "vitest";
-import vectors from "../../../typescript/test/seal-vectors.json";
+import vectors from "../../../../crates/verify/tests/vectors.json";
 import { type Sources, verifyOwn } from "./outcome.ts";
 
 const [proof] = vectors.proofs as [Schemas["PredictionProof"]];
