@@ -13,7 +13,7 @@ use platform::{
 };
 use scoring::{Calibration, Earnings, Forecast, Hit, Outcome, Pick, PredictionState, Preview, Terms};
 use serde_json::Value;
-use sqlx::{PgConnection, PgExecutor, PgPool};
+use sqlx::{PgConnection, PgPool};
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -398,16 +398,19 @@ impl Predictions {
         store::match_of(&self.db, user, id).await
     }
 
-    /// Returns receipts of a match: of the last revision of each user before the start, in the order of users, at most
-    /// `limit` after a user. `None` for a revision without a receipt.
+    /// Returns receipts of a match: of the last revision of each user before the start, in the order of users, of at most
+    /// `size` users after one. `None` for a revision without a receipt. Also returns the last of these users, unless there
+    /// are no more.
     pub async fn counted(
-        executor: impl PgExecutor<'_>,
+        connection: &mut PgConnection,
         event: MatchId,
         start_time: OffsetDateTime,
         after: i64,
-        limit: i64,
-    ) -> sqlx::Result<Vec<(UserId, Option<Receipt>)>> {
-        store::counted(executor, event, start_time, after, limit).await
+        size: i64,
+    ) -> sqlx::Result<(Vec<(UserId, Option<Receipt>)>, Option<i64>)> {
+        let last = store::chunk_end(&mut *connection, event, after, size).await?;
+        let rows = store::counted(connection, event, start_time, (after, last.unwrap_or(i64::MAX))).await?;
+        Ok((rows, last))
     }
 
     /// Gives the predictions of a match that were made without receipts salts and pseudonyms: on installation, and while

@@ -397,14 +397,31 @@ pub(super) async fn receipt(
     row.map(|row| Ok(receipt!(row))).transpose()
 }
 
-/// Returns receipts of a match: for each user after `after`, that of the last revision before the start, in the order of
-/// users. A revision that has none yet, or whose account was deleted, is `None`.
+/// Returns the last user of the next `size` predictions of a match after a user; `None` if fewer are left.
+pub(super) async fn chunk_end(
+    executor: impl PgExecutor<'_>,
+    event: MatchId,
+    after: i64,
+    size: i64,
+) -> sqlx::Result<Option<i64>> {
+    sqlx::query_scalar!(
+        "select user_id from predictions where event_id = $1 and user_id > $2 order by user_id offset $3::bigint - 1 limit 1",
+        event.0,
+        after,
+        size,
+    )
+    .fetch_optional(executor)
+    .await
+}
+
+/// Returns receipts of a match: for each user in `after..=until` (excluding `after`), that of the last revision before the
+/// start, in the order of users. A revision that has none yet, or whose account was deleted, is `None`. Each table has the
+/// bounds, because the planner does not derive them for outer joins, and would read all earlier users again.
 pub(super) async fn counted(
     executor: impl PgExecutor<'_>,
     event: MatchId,
     start_time: OffsetDateTime,
-    after: i64,
-    limit: i64,
+    (after, until): (i64, i64),
 ) -> sqlx::Result<Vec<(UserId, Option<Receipt>)>> {
     let rows = receipts!(
         "",
@@ -413,15 +430,15 @@ pub(super) async fn counted(
          left join prediction_revisions l
            on l.user_id = p.user_id
           and l.event_id = case when p.updated_at >= $2 then p.event_id end
-          and l.made_at < $2 and l.replaced_at >= $2
-         left join pseudonyms s on s.user_id = p.user_id and s.tournament_id = e.tournament_id
-         where e.id = $1 and p.user_id > $3 and (p.updated_at < $2 or l.revision is not null)
-         order by p.user_id
-         limit $4",
+          and l.made_at < $2 and l.replaced_at >= $2 and l.event_id = $1 and l.user_id > $3 and l.user_id <= $4
+         left join pseudonyms s
+           on s.user_id = p.user_id and s.tournament_id = e.tournament_id and s.user_id > $3 and s.user_id <= $4
+         where e.id = $1 and p.user_id > $3 and p.user_id <= $4 and (p.updated_at < $2 or l.revision is not null)
+         order by p.user_id",
         event.0,
         start_time,
         after,
-        limit,
+        until,
     )
     .fetch_all(executor)
     .await?;

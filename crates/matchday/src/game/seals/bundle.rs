@@ -203,11 +203,11 @@ async fn receipts(connection: &mut PgConnection, seal: &Seal, pass: Pass) -> sql
     let before = seal.start_time.min(seal.sealed_at);
     let (mut receipts, mut after) = (Vec::new(), 0);
     loop {
-        let rows = Predictions::counted(&mut *connection, seal.event_id, before, after, CHUNK).await?;
-        let Some(&(last, _)) = rows.last() else { break };
-        after = last.0;
+        let (rows, last) = Predictions::counted(&mut *connection, seal.event_id, before, after, CHUNK).await?;
         let hashed = rows.into_iter().filter_map(|(_, receipt)| Some((receipt?.leaf_hash(), receipt?)));
         receipts.extend(hashed.filter(|(hash, _)| pass.contains(hash)));
+        let Some(last) = last else { break };
+        after = last;
     }
     receipts.sort_unstable_by_key(|(hash, _)| *hash);
     Ok(receipts)

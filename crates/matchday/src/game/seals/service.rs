@@ -64,6 +64,11 @@ const LARGE_AT_ONCE: usize = 2;
 /// Number of predictions of a match with many.
 const LARGE: i64 = 100_000;
 
+/// Pause after each statement that reads predictions of such a match, as a multiple of its duration. Other requests lose
+/// at most a tenth of a core; a seal that is some seconds later proves the same. Smaller matches are sealed at once, with
+/// pauses as long as the work.
+const PAUSE_OF_LARGE: u32 = 9;
+
 /// Number of leaves added to the tree by one task that does not yield.
 const LEAVES_PER_TASK: usize = 64 * TILE;
 
@@ -269,7 +274,7 @@ impl Seals {
         let event_sequence = target.last.map_or(0, |last| last.event_sequence) + 1;
         let mut tree = Tree { event, event_sequence, builder: TreeBuilder::default(), tiles: Vec::new(), tx: None };
         for pass in Pass::all(predictions.unsigned_abs()) {
-            let leaves = self.leaves(event, target.start_time, pass, pass.expected(predictions.unsigned_abs())).await?;
+            let leaves = self.leaves(event, target.start_time, pass, predictions).await?;
             tree.add(&self.db, leaves).await?;
         }
         let (mut tx, count, root) = tree.finish(&self.db).await?;
@@ -312,23 +317,23 @@ impl Seals {
         Ok(target.filter(|target| target.status.is_closed(target.start_time, now)))
     }
 
-    /// Reads the hashes of one pass, sorted. It pauses as long as it works, to leave half of the database's capacity for
-    /// this connection to others.
+    /// Reads the hashes of one pass, sorted, with pauses for other work.
     async fn leaves(
         &self,
         event: MatchId,
         start_time: OffsetDateTime,
         pass: Pass,
-        expected: usize,
+        predictions: i64,
     ) -> Result<Vec<Hash>, SealError> {
-        let (mut leaves, mut after) = (Vec::with_capacity(expected), 0);
+        let (mut leaves, mut after) = (Vec::with_capacity(pass.expected(predictions.unsigned_abs())), 0);
+        let pause = if predictions < LARGE { 1 } else { PAUSE_OF_LARGE };
         loop {
             let began = Instant::now();
             let (found, last) = self.counted(event, start_time, after).await?;
             leaves.extend(found.iter().map(Receipt::leaf_hash).filter(|leaf| pass.contains(leaf)));
             let Some(last) = last else { break };
             after = last;
-            tokio::time::sleep(began.elapsed()).await;
+            tokio::time::sleep(began.elapsed() * pause).await;
         }
         let sorted = tokio::task::spawn_blocking(move || {
             leaves.sort_unstable();
@@ -344,14 +349,16 @@ impl Seals {
         start_time: OffsetDateTime,
         after: i64,
     ) -> sqlx::Result<(Vec<Receipt>, Option<i64>)> {
-        let mut rows = Predictions::counted(&self.db, event, start_time, after, CHUNK).await?;
+        let read = async || {
+            let mut connection = self.db.acquire().await?;
+            Predictions::counted(&mut connection, event, start_time, after, CHUNK).await
+        };
+        let (mut rows, last) = read().await?;
         let missing: Vec<i64> = rows.iter().filter(|(_, receipt)| receipt.is_none()).map(|(user, _)| user.0).collect();
         // Made by a process of the previous version, or by a deleted account. The latter have no leaf.
         if !missing.is_empty() && self.predictions.add_receipts_of(event, &missing).await? > 0 {
-            rows = Predictions::counted(&self.db, event, start_time, after, CHUNK).await?;
+            (rows, _) = read().await?;
         }
-        let is_full = i64::try_from(rows.len()).is_ok_and(|rows| rows >= CHUNK);
-        let last = rows.last().filter(|_| is_full).map(|(user, _)| user.0);
         Ok((rows.into_iter().filter_map(|(_, receipt)| receipt).collect(), last))
     }
 
