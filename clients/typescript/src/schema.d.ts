@@ -2663,7 +2663,7 @@ export interface components {
             /** @example Office league */
             name: string;
             /** @description Tournaments whose matches count. */
-            tournament_ids: number[];
+            tournament_ids: components["schemas"]["TournamentId"][];
             /**
              * Format: int32
              * @description Only matches of this round or a later one count.

@@ -74,7 +74,7 @@ pub(super) struct LeagueWish {
     #[schema(value_type = String, min_length = 1, max_length = 100, pattern = r"^[\t-\r ]*[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*[\t-\r ]*$", example = "Office league")]
     name: Result<LeagueName, Faulty>,
     /// Tournaments whose matches count.
-    #[schema(value_type = Vec<i64>, min_items = 1, max_items = 20)]
+    #[schema(value_type = Vec<TournamentId>, min_items = 1, max_items = 20)]
     tournament_ids: Result<TournamentIds, Faulty>,
     /// Only matches of this round or a later one count.
     #[schema(value_type = Option<i16>, minimum = 1, maximum = 999)]
