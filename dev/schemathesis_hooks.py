@@ -168,6 +168,7 @@ REFUSALS = {
     "must be in the future": "depends on the current date",
     "must be given with the other score, or neither": "two fields belong together",
     "must be a list of types of messages": "webhook.test is a type, but only operators cause it",
+    "event_started": "requests with a server key start matches",
     "needs both scores": "two fields belong together",
     "can be given only for a knockout match": "depends on the match",
     "must be a timestamp like": "a format does not limit years",
