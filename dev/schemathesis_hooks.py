@@ -172,7 +172,6 @@ REFUSALS = {
     "needs both scores": "two fields belong together",
     "can be given only for a knockout match": "depends on the match",
     "must be a timestamp like": "a format does not limit years",
-    "must be a positive integer": "Schemathesis uses event_id of a message for a parameter of that name, which is a match",
     "must be a cross-signing key": "a pattern cannot express a key whose name contains its value",
     "different ids of tournaments": "the description does not say that ids differ",
 }
@@ -185,7 +184,7 @@ if __name__ != "__main__":
     import schemathesis
     from schemathesis.generation import GenerationMode
     from schemathesis.core.failures import AcceptedNegativeData
-    from schemathesis.openapi.checks import RejectedPositiveData
+    from schemathesis.openapi.checks import EnsureResourceAvailability, RejectedPositiveData
 
     test_user = TestUser()
     statuses = collections.Counter()
@@ -224,10 +223,16 @@ if __name__ != "__main__":
 
     @schemathesis.hook
     def filter_failure(context, failure, case, response):
+        # A repeated key returns the first response again, also after another request has deleted the webhook.
+        if isinstance(failure, EnsureResourceAvailability) and case.operation.path.startswith("/api/server/v1/webhooks"):
+            return False
         if isinstance(failure, RejectedPositiveData):
             # Schemathesis reuses values of fields with the same name. The Matrix `user_id` (`@ada:example.org`) is not
             # the number that this parameter expects.
             if str((case.query or {}).get("user_id", "")).startswith("@"):
+                return False
+            # Neither is the id of a message (`$…`) the number of a match.
+            if str((case.query or {}).get("event_id", "")).startswith("$"):
                 return False
             refusal = response.json()
             # The rules of fixture documents are checked by the service only.
