@@ -1,30 +1,12 @@
-import { type ReactNode, useEffect, useRef, useState } from "react";
+import { type ReactNode, useRef } from "react";
+import { useCopy } from "../ui/copy.ts";
 import { formatCode, inviteLink } from "./invite-code.ts";
-
-/** Milliseconds for which the button confirms that the link was copied. */
-const feedbackTime = 4_000;
 
 /** Code and link of a league, to copy or to share with the share sheet of the device. */
 export function Invite({ code, name, children }: { code: string; name: string; children?: ReactNode }) {
   const link = inviteLink(code);
   const field = useRef<HTMLInputElement>(null);
-  const [message, setMessage] = useState("");
-  useEffect(() => {
-    if (!message) return;
-    const timer = setTimeout(() => setMessage(""), feedbackTime);
-    return () => clearTimeout(timer);
-  }, [message]);
-  async function copy() {
-    setMessage("");
-    try {
-      // Missing outside of secure contexts (HTTPS or localhost), where the call throws.
-      await navigator.clipboard.writeText(link);
-      setMessage("Link copied");
-    } catch {
-      field.current?.select();
-      setMessage("Copy the selected link");
-    }
-  }
+  const { message, isCopied, copy } = useCopy(link, "Link", () => field.current?.select());
   async function share() {
     try {
       await navigator.share({ title: name, text: `Join my league "${name}"`, url: link });
@@ -55,7 +37,7 @@ export function Invite({ code, name, children }: { code: string; name: string; c
       </div>
       <div className="invite-actions">
         <button type="button" className="button" onClick={copy}>
-          {message === "Link copied" ? "Copied ✓" : "Copy link"}
+          {isCopied ? "Copied ✓" : "Copy link"}
         </button>
         {"share" in navigator && (
           <button type="button" className="button quiet" onClick={share}>
@@ -63,7 +45,7 @@ export function Invite({ code, name, children }: { code: string; name: string; c
           </button>
         )}
       </div>
-      <p role="status" className={message && message !== "Link copied" ? "small soft" : "unseen"}>
+      <p role="status" className={message && !isCopied ? "small soft" : "unseen"}>
         {message}
       </p>
       {children}

@@ -8,7 +8,7 @@ type Own = Pick<Receipt, "prediction" | "score_prediction" | "confidence" | "adv
 /** Result of a verification. `proof` is the response of the service, for the fan to keep. */
 export type Outcome =
   | { kind: "verified"; proof: Proof }
-  /** The seal is valid, but contains a different prediction than the one that the fan sees. */
+  /** The seal is valid, but contains a different prediction than the page. */
   | { kind: "different"; proof: Proof }
   | { kind: "failed"; proof: unknown; details: string[] }
   /** The browser has no SHA-256, because the page is not secure. */

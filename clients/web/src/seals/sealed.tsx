@@ -1,8 +1,9 @@
 import type { Schemas } from "@matchday/client";
-import { type ReactNode, useEffect, useRef, useState } from "react";
+import { type ReactNode, useRef, useState } from "react";
 import { counted, formatNumber } from "../matches/labels.ts";
 import { PickExtras, PickText } from "../matches/pick.tsx";
 import { matchday } from "../session/session.ts";
+import { useCopy } from "../ui/copy.ts";
 import { saveFile } from "../ui/save-file.ts";
 import { errorMessage } from "../ui/states.tsx";
 import { dateAndTime } from "../ui/time.ts";
@@ -129,28 +130,11 @@ function Result({ label, tone = "", children }: { label: string; tone?: "good" |
   );
 }
 
-/** Milliseconds for which the button confirms that the hash was copied. */
-const feedbackTime = 4_000;
-
 function SealDetails({ seal, outcome }: { seal: Schemas["Seal"]; outcome: Outcome }) {
   const hash = useRef<HTMLElement>(null);
-  const [message, setMessage] = useState("");
-  useEffect(() => {
-    if (!message) return;
-    const timer = setTimeout(() => setMessage(""), feedbackTime);
-    return () => clearTimeout(timer);
-  }, [message]);
-  async function copy() {
-    setMessage("");
-    try {
-      // Missing outside of secure contexts (HTTPS or localhost), where the call throws.
-      await navigator.clipboard.writeText(seal.hash);
-      setMessage("Hash copied");
-    } catch {
-      if (hash.current) getSelection()?.selectAllChildren(hash.current);
-      setMessage("Copy the selected hash");
-    }
-  }
+  const { message, isCopied, copy } = useCopy(seal.hash, "Hash", () => {
+    if (hash.current) getSelection()?.selectAllChildren(hash.current);
+  });
   return (
     <details className="seal-details">
       <summary>Details</summary>
@@ -181,7 +165,7 @@ function SealDetails({ seal, outcome }: { seal: Schemas["Seal"]; outcome: Outcom
       )}
       <div className="seal-actions">
         <button type="button" className="button quiet low" onClick={copy}>
-          {message === "Hash copied" ? "Copied ✓" : "Copy hash"}
+          {isCopied ? "Copied ✓" : "Copy hash"}
         </button>
         {"proof" in outcome && (
           <button
@@ -195,7 +179,7 @@ function SealDetails({ seal, outcome }: { seal: Schemas["Seal"]; outcome: Outcom
           </button>
         )}
       </div>
-      <p role="status" className={message && message !== "Hash copied" ? "small soft" : "unseen"}>
+      <p role="status" className={message && !isCopied ? "small soft" : "unseen"}>
         {message}
       </p>
     </details>
