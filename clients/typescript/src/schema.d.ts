@@ -871,7 +871,7 @@ export interface paths {
         };
         /**
          * List bonus questions, with the caller's answers
-         * @description Open questions come first, those that lock soonest at the top. Others follow, the latest first.
+         * @description Open questions come first, in the order in which they lock. Others follow, the latest first.
          */
         get: operations["list_questions"];
         put?: never;
@@ -1571,14 +1571,14 @@ export interface components {
             data: components["schemas"]["ListedAnswer"][];
             meta: components["schemas"]["AnswerMeta"];
         };
-        /** @description Summary of all answers, including those that the list leaves out. */
+        /** @description Summary of all answers, including answers that the list leaves out. */
         AnswerMeta: {
             /**
              * Format: int64
              * @example 1204
              */
             total_answers: number;
-            /** @description Number of answers by the key of an option or the id of a team, without those that nobody chose; null for `number`. */
+            /** @description Number of answers by the key of an option or the id of a team, without options that have no answers; null for `number`. */
             distribution: {
                 [key: string]: number;
             } | null;

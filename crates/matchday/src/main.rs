@@ -84,7 +84,7 @@ enum Command {
     /// Manage the patterns that remove chat messages.
     #[command(subcommand)]
     Filters(commands::FiltersCommand),
-    /// Remove chat messages, and decide on those that a filter held for review.
+    /// Remove chat messages, and decide on messages held for review by a filter.
     #[command(subcommand)]
     Messages(commands::MessagesCommand),
     /// Manage webhook endpoints, and replay failed deliveries.

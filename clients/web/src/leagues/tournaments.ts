@@ -10,7 +10,7 @@ export interface Playable {
   next: string | undefined;
 }
 
-/** Tournaments with matches. Those with the next match come first, those that are over last. */
+/** Tournaments with matches. The tournament with the next match comes first, finished tournaments last. */
 export function usePlayableTournaments(): Resource<Playable[]> {
   return useResource(
     async (signal) => {

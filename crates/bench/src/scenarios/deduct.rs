@@ -16,7 +16,7 @@ use crate::{
 
 pub(super) const CONNECTIONS: usize = 64;
 
-/// Script for pgbench. It uses separate wallets, with higher ids than those that the service uses.
+/// Script for pgbench. It uses separate wallets, with higher ids than the wallets of the service.
 fn script(one_wallet: bool) -> String {
     let wallet = if one_wallet { "65" } else { ":client_id + 65" };
     format!(

@@ -70,7 +70,7 @@ pub(super) async fn run(stage: &Stage) -> anyhow::Result<Vec<Outcome>> {
         )
         .await?;
     let sealed = Outcome {
-        what: format!("Sealing a match with {PREDICTIONS} predictions, which pauses half of the time"),
+        what: format!("Sealing a match with {PREDICTIONS} predictions, with its pauses"),
         beside: "one statement that hashes and sorts the same rows".to_owned(),
         unit: "ms".to_owned(),
         size: Some(PREDICTIONS),

@@ -1,7 +1,7 @@
 //! `bench swarm`: drives a deployment like the fans of a final.
 //!
 //! The load is **open loop**: a schedule decides when each request starts, and latency counts from that time, so a slow
-//! deployment neither slows the arrivals nor hides its delays. Requests are those of the TypeScript client, with
+//! deployment neither slows the arrivals nor hides its delays. Requests are like requests of the TypeScript client, with
 //! idempotency keys and retries. Several agents on several machines share a schedule; the coordinator merges their
 //! histograms. Deliberate refusals (429, and 503 with certain codes) are counted apart from failures, and only failures
 //! make the command exit with an error.

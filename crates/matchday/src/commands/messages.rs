@@ -1,4 +1,4 @@
-//! `matchday messages`: removal of chat messages, and those that a filter held for review.
+//! `matchday messages`: removal of chat messages, and review of messages held by a filter.
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand};

@@ -80,7 +80,7 @@ pub(crate) struct CloseArguments {
     /// Text to the reporter, who can read it in the app.
     #[arg(long, value_name = "TEXT")]
     answer: Option<ReporterAnswer>,
-    /// Close all open reports of the same message, except those that other operators have claimed.
+    /// Close all open reports of the same message, except reports claimed by other operators.
     #[arg(long)]
     all: bool,
     /// Close reports that other operators have claimed too.

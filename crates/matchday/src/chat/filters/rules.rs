@@ -174,7 +174,7 @@ pub(super) struct PatternSet {
 }
 
 impl PatternSet {
-    /// Compiles patterns. Returns the faults of those that are left out.
+    /// Compiles patterns. Returns the faults of rejected patterns.
     pub(super) fn new(rules: Vec<PatternRule>) -> (Self, Vec<(i64, String)>) {
         let (mut faults, mut literals, mut others) = (Vec::new(), Vec::new(), Vec::new());
         for (at, rule) in rules.iter().enumerate() {

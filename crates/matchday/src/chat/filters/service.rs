@@ -207,7 +207,7 @@ impl Filters {
         Some(Hit { action, reason: name.to_owned(), mute_seconds })
     }
 
-    /// Checks pushed messages, and asks the classifier about those that no filter matched. Returns the messages to remove.
+    /// Checks pushed messages, and asks the classifier about messages without a match. Returns the messages to remove.
     /// Counts no message twice that is pushed twice.
     pub(crate) async fn judge(&self, messages: Vec<ChatMessage>) -> sqlx::Result<Vec<Judged>> {
         let inner = &*self.inner;

@@ -38,10 +38,10 @@ use crate::{
     },
 };
 
-/// Number of messages read from the homeserver at a time while looking for those of a sender.
+/// Number of messages read from the homeserver at a time while looking for a sender's messages.
 const PAGE: u16 = 500;
 
-/// Number of messages of a room that are searched for those of a sender.
+/// Number of messages of a room that are searched for a sender's messages.
 const MOST_SEARCHED: usize = 50_000;
 
 /// Number of removals planned in one transaction.

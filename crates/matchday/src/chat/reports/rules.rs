@@ -126,7 +126,7 @@ impl Claim {
 /// Time within which app stores expect a report to be handled.
 pub const IN_TIME: Duration = Duration::DAY;
 
-/// Figures of the queue. Times to resolution are those of the reports closed in the last seven days.
+/// Figures of the queue. Times to resolution cover reports closed in the last seven days.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figures {
     pub open: i64,

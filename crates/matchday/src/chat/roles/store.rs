@@ -134,7 +134,7 @@ pub(crate) async fn muted_until(
     .await
 }
 
-/// Mutes in a room, also those that have ended but are not lifted yet.
+/// Mutes in a room, including expired mutes that are not lifted yet.
 pub(crate) async fn mutes(executor: impl PgExecutor<'_>, room: RoomId) -> sqlx::Result<Vec<RoomMute>> {
     sqlx::query_as!(
         RoomMute,

@@ -609,7 +609,7 @@ pub(super) async fn members_with_activity(
     Ok(rows.fetch_all(executor).await?.into_iter().map(|row| (row.user_id, row.is_active)).collect())
 }
 
-/// Numbers of remote members of these rooms: all, and those who joined since then. Remote members have no account, so
+/// Numbers of remote members of these rooms: all, and new members since then. Remote members have no account, so
 /// they have no team and no predictions.
 pub(super) async fn count_remote_members(
     executor: impl PgExecutor<'_>,

@@ -313,7 +313,7 @@ impl Live {
         Ok(personal)
     }
 
-    /// Looks up the ranks of listeners and sends those that have changed.
+    /// Looks up the ranks of listeners and sends changed ranks.
     async fn send_ranks(&self, event: MatchId, users: Vec<UserId>) {
         for some in users.chunks(RANKS_AT_ONCE) {
             let frames = self.ranks(event, some).await.into_iter().map(|(user, frame)| (user, frame.into())).collect();
@@ -353,7 +353,7 @@ impl Live {
         }
     }
 
-    /// Remembers ranks of listeners, and sends those that differ from the remembered ones.
+    /// Remembers ranks of listeners, and sends ranks that differ from the remembered ones.
     fn report_league_ranks(&self, ranks: Vec<LeagueRank>) {
         let mut frames: HashMap<UserId, Vec<LeagueFrame>> = HashMap::new();
         let mut shared = self.lock();

@@ -105,7 +105,7 @@ pub enum Refusal {
     },
     #[error("the reference was used for another amount")]
     OtherAmount,
-    /// The idempotency key was used before, for another movement or for one that was refused.
+    /// The idempotency key was used before, for another movement or for a refused movement.
     #[error("the idempotency key was used before")]
     KeyUsed,
     #[error("the user does not exist")]

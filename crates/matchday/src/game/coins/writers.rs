@@ -73,7 +73,7 @@ impl Write for Writer {
         let requests: Vec<_> = entries.iter().filter_map(|entry| entry.request).collect();
         let mut book = Book::open(&mut tx, &self.shards, movements.iter().map(|movement| movement.user)).await?;
         book.load_prior(&mut tx, &movements, attempt, now).await?;
-        // Requests that were refused before. The ledger has those that were not.
+        // Requests that were refused before. The ledger has accepted requests.
         let refused = idempotency::find_used_keys(&mut tx, &self.shards, &requests).await?;
         let mut actions = Vec::new();
         let mut decide = |entry: &Entry| {

@@ -11,7 +11,7 @@ use platform::{
 use sha2::Sha256;
 use web::fields::FromJson;
 
-/// Letters and digits of a code, without those that people confuse: 0 and O, 1, I and L.
+/// Letters and digits of a code, without easily confused ones: 0 and O, 1, I and L.
 const ALPHABET: &[u8; 31] = b"ABCDEFGHJKMNPQRSTUVWXYZ23456789";
 const LENGTH: usize = 8;
 

@@ -126,7 +126,7 @@ pub struct Player {
     pub name: Option<String>,
 }
 
-/// Points of a member: all of the league, and those of its latest round with a result.
+/// Points of a member: all of the league, and only its latest round with a result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct MemberScore {
     pub(super) all: Score,

@@ -98,7 +98,7 @@ pub enum SaveError {
     /// The user has played all jokers in other matches of the tournament.
     #[error("no joker is left in this tournament")]
     NoJokerLeft,
-    /// The idempotency key was used before, for another request or for one that was refused.
+    /// The idempotency key was used before, for another request or for a refused request.
     #[error("the idempotency key was used before")]
     KeyUsed,
     /// Another request with the idempotency key is in progress.

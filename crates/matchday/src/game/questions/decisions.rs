@@ -101,7 +101,7 @@ impl From<QuestionError> for DecisionError {
 }
 
 impl Questions {
-    /// Lists all questions, those that wait for a resolution first.
+    /// Lists all questions, unresolved questions first.
     pub async fn summaries(&self, offset: i64, limit: i64) -> sqlx::Result<Vec<QuestionSummary>> {
         let mut connection = self.db.acquire().await?;
         let now = database::now(&mut *connection).await?;

@@ -215,7 +215,7 @@ impl QuestionItem {
 
 /// List bonus questions, with the caller's answers.
 ///
-/// Open questions come first, those that lock soonest at the top. Others follow, the latest first.
+/// Open questions come first, in the order in which they lock. Others follow, the latest first.
 #[utoipa::path(get, path = "/api/auth/questions", tag = "Questions", security(("token" = [])),
     params(ListParameters, Paging),
     responses((status = 200, body = QuestionList)))]
@@ -330,12 +330,12 @@ struct AnswererItem {
     name: Option<String>,
 }
 
-/// Summary of all answers, including those that the list leaves out.
+/// Summary of all answers, including answers that the list leaves out.
 #[derive(Serialize, ToSchema)]
 struct AnswerMeta {
     #[schema(minimum = 0, example = 1204)]
     total_answers: i64,
-    /// Number of answers by the key of an option or the id of a team, without those that nobody chose; null for `number`.
+    /// Number of answers by the key of an option or the id of a team, without options that have no answers; null for `number`.
     #[schema(required)]
     distribution: Option<BTreeMap<String, i64>>,
     /// Cursor of the next page; null on the last page.

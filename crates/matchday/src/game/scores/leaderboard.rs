@@ -1,4 +1,4 @@
-//! Leaderboards. Those of all users and of large rooms are read from Redis, those of small rooms from the database.
+//! Leaderboards. Leaderboards of all users and of large rooms are read from Redis, small rooms from the database.
 
 use std::sync::Arc;
 

@@ -123,7 +123,7 @@ pub enum BundleError {
 
 impl Seals {
     /// Writes the bundle of a tournament, given by slug or id, from one snapshot of the database. Matches that are not
-    /// sealed are left out. So are those that are open again, whose predictions may still change.
+    /// sealed are left out. So are reopened matches, whose predictions may still change.
     pub async fn write_bundle<W: io::Write>(&self, tournament: &str, mut file: W) -> Result<Summary, BundleError> {
         let mut tx = database::begin_with(&self.db, "begin isolation level repeatable read read only").await?;
         store::lift_statement_timeout(&mut tx).await?;

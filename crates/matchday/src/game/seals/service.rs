@@ -147,7 +147,7 @@ pub enum ProofError {
     /// Every revision was accepted after the start of the match.
     #[error("the prediction was late")]
     NotCounted,
-    /// The stored prediction is not the one that was sealed.
+    /// The stored prediction differs from the sealed prediction.
     #[error("the stored prediction differs from the sealed one")]
     Differs,
     #[error(transparent)]

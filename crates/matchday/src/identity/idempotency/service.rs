@@ -117,7 +117,7 @@ impl UsedKeys {
     }
 }
 
-/// Finds those of the requests' keys that were used before.
+/// Finds the requests' keys that were used before.
 pub(crate) async fn find_used_keys(
     connection: &mut PgConnection,
     shards: &Shards,

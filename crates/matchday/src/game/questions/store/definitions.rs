@@ -37,7 +37,7 @@ pub(in crate::game::questions) struct StoredQuestion {
     pub(in crate::game::questions) counted: Option<(OffsetDateTime, Option<i16>)>,
 }
 
-/// Returns the questions of a tournament with these keys, and those that are about these matches.
+/// Returns the questions of a tournament with these keys, and all questions about these matches.
 pub(in crate::game::questions) async fn stored(
     connection: &mut PgConnection,
     tournament: TournamentId,
@@ -240,7 +240,7 @@ pub struct QuestionSummary {
     pub is_applied: bool,
 }
 
-/// Returns all questions, those that wait for a resolution first, then the latest.
+/// Returns all questions, unresolved questions first, then the latest.
 pub(in crate::game::questions) async fn summaries(
     executor: impl PgExecutor<'_>,
     now: OffsetDateTime,
