@@ -387,7 +387,7 @@ pub(super) async fn unclaim(executor: impl PgExecutor<'_>, event: MatchId, users
     Ok(())
 }
 
-/// Filters these users: not banned, and notified of places lost in a league.
+/// Returns which of these users are not banned and want notifications of places lost in a league.
 pub(super) async fn wanting_league_ranks(
     executor: impl PgExecutor<'_>,
     users: &[i64],

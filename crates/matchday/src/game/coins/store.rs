@@ -35,7 +35,7 @@ pub(super) async fn lock_wallets(
     Ok(rows.into_iter().map(|row| (row.user_id, wallet(row.balance, row.transactions))).collect())
 }
 
-/// Filters these users: accounts that exist and are not deleted.
+/// Returns which of these users exist and have not deleted their account.
 pub(super) async fn existing_users(connection: &mut PgConnection, users: &[i64]) -> sqlx::Result<HashSet<UserId>> {
     let users = sqlx::query_scalar!(
         r#"select user_id as "user_id: UserId" from users where user_id = any($1) and deleted_at is null"#,
