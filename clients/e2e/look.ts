@@ -12,6 +12,10 @@ async function setColours(page: Page, colorScheme: "light" | "dark"): Promise<vo
     const ground = getComputedStyle(document.documentElement).backgroundColor.match(/\d+/g) ?? [];
     return ground.reduce((sum, part) => sum + Number(part), 0) < 384 === isDark;
   }, colorScheme === "dark");
+  // Links may get their colours a frame later.
+  await page.evaluate(
+    () => new Promise<void>((done) => requestAnimationFrame(() => requestAnimationFrame(() => done()))),
+  );
 }
 
 /** Saves screenshots of the whole page in light and dark in the folder SHOTS_TO, if it is set. */

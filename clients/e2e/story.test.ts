@@ -195,7 +195,7 @@ describe("live match", () => {
     expect(await boards.inputValue()).toMatch(/^\/table\/room\//);
     await boards.selectOption({ label: "Lantern Cup" });
     await shown(page.getByText(/You're \d+(st|nd|rd|th) of \d+/));
-    await boards.selectOption({ label: "Everyone" });
+    await boards.selectOption({ label: "All tournaments" });
     await shown(page.getByText(/You're \d+(st|nd|rd|th) of \d+/));
     await page.getByRole("radio", { name: "This week" }).check();
     // On a Monday, all results of the demo may belong to the previous week.
@@ -226,11 +226,12 @@ describe("own page", () => {
 
   test("switched-off reminders stay off", async () => {
     const { page } = mara;
-    const reminders = page.getByRole("switch", { name: /Remind me/ });
+    await page.getByRole("link", { name: "Notifications" }).click();
+    const reminders = page.getByRole("switch", { name: /Reminders/ });
     await reminders.click();
-    await shown(page.getByRole("switch", { name: /Remind me/, checked: false }));
+    await shown(page.getByText("Saved", { exact: true }));
     await page.reload();
-    await shown(page.getByRole("switch", { name: /Remind me/, checked: false }));
+    await shown(page.getByRole("switch", { name: /Reminders/, checked: false }));
   });
 });
 
@@ -289,7 +290,6 @@ for (const colorScheme of ["light", "dark"] as const) {
       await check("table");
       await page.goto("/#/me");
       await shown(page.getByRole("img", { name: /Your confidence/ }));
-      await shown(page.getByRole("switch", { name: /Remind me/ }));
       await shown(page.getByText("This device"));
       await check("you");
       await page.getByRole("button", { name: "Delete my account" }).click();

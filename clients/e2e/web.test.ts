@@ -843,20 +843,23 @@ describe("end of a session", () => {
       .poll(
         async () => {
           if (await heading.isVisible()) await page.getByRole("button", { name: "Check again" }).click();
-          await page.getByText("Your account is still suspended.").or(page.getByRole("navigation")).waitFor();
+          await page
+            .getByText("Your account is still suspended.")
+            .or(page.getByRole("navigation", { name: "Pages", exact: true }))
+            .waitFor();
           return heading.isVisible();
         },
         { timeout: 30_000, interval: 500 },
       )
       .toBe(false);
-    await shown(page.getByRole("navigation"));
+    await shown(page.getByRole("navigation", { name: "Pages", exact: true }));
   });
 
   test("every tab explains an ended session and a deleted account", async () => {
     await atWidth(390);
     const second = await fan.context.newPage();
     await second.goto("/#/table");
-    await shown(second.getByRole("navigation"));
+    await shown(second.getByRole("navigation", { name: "Pages", exact: true }));
     const session = await logInByApi(fansPhone);
     const { data } = await session.request<{ data: { id: number; current: boolean }[] }>("/api/auth/sessions");
     for (const { id, current } of data) if (!current) await session.request(`/api/auth/sessions/${id}`, "DELETE");
@@ -869,7 +872,7 @@ describe("end of a session", () => {
     await page.getByRole("button", { name: "Log in again" }).click();
     await logIn(page, fansPhone);
     // The other tab is logged in too.
-    await shown(second.getByRole("navigation"));
+    await shown(second.getByRole("navigation", { name: "Pages", exact: true }));
 
     await page.goto("/#/me");
     await page.getByRole("button", { name: "Delete my account" }).click();

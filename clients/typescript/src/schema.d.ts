@@ -46,6 +46,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/avatars/{file}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get the picture of an avatar
+         * @description Needs no token, so that browsers and CDNs can cache it for a day. Other responses than the picture are not cached.
+         */
+        get: operations["get_avatar"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/auth/stream": {
         parameters: {
             query?: never;
@@ -242,6 +262,99 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/auth/users/{user}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get a user's profile
+         * @description The user decides which parts other users see: `PUT /api/auth/me/privacy`.
+         */
+        get: operations["get_profile"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/auth/me/privacy": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get the caller's privacy settings */
+        get: operations["get_privacy"];
+        /**
+         * Change the caller's privacy settings
+         * @description Other users' lists follow within seconds, chat within a minute.
+         */
+        put: operations["change_privacy"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/auth/follows": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the users whom the caller follows, newest first */
+        get: operations["list_follows"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/auth/followers": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the users who follow the caller, newest first */
+        get: operations["list_followers"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/auth/follows/{user}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /** Follow a user. Repeating it changes nothing */
+        put: operations["follow_user"];
+        post?: never;
+        /** Unfollow a user. Succeeds if the caller does not follow the user */
+        delete: operations["unfollow_user"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/auth/verify-phone/initiate": {
         parameters: {
             query?: never;
@@ -342,6 +455,28 @@ export interface paths {
          */
         post: operations["request_deletion"];
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/auth/me/avatar": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Upload an avatar
+         * @description The body is the image. The service takes the first frame, applies the EXIF orientation, crops the centre to a square, and
+         *     stores it as JPEG with 512 × 512 and 128 × 128 pixels, without metadata. Each upload gets a new URL.
+         */
+        put: operations["save_avatar"];
+        post?: never;
+        /** Remove the caller's avatar */
+        delete: operations["delete_avatar"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1118,7 +1253,7 @@ export interface paths {
         /**
          * Block a user
          * @description The caller no longer sees the user's predictions and rooms, the user's invitations are declined, and chat clients
-         *     hide the user's messages.
+         *     hide the user's messages. Neither user sees the other's profile. Follows between the two end.
          */
         post: operations["block_user"];
         /** Lift a block. Succeeds if the user is not blocked */
@@ -1334,6 +1469,50 @@ export interface paths {
         post?: never;
         /** Remove a push subscription */
         delete: operations["remove_push_subscription"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/auth/devices": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the caller's devices
+         * @description Oldest first.
+         */
+        get: operations["list_devices"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/auth/devices/{device}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Show one of the caller's devices */
+        get: operations["get_device"];
+        /**
+         * Register a device for notifications
+         * @description The app chooses the id once per installation. A user has at most ten devices; an eleventh replaces the one whose
+         *     registration is the oldest. A token belongs to one device: registering it ends other registrations, also those of other
+         *     users. The device is removed when the session that registered it last ends.
+         */
+        put: operations["save_device"];
+        post?: never;
+        /** Remove a device */
+        delete: operations["remove_device"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1593,12 +1772,26 @@ export interface components {
             message: string;
             data: components["schemas"]["OwnAnswer"];
         };
-        Answerer: {
-            id: components["schemas"]["UserId"];
-            /** @example swift_winger */
-            username: string;
-            /** @example Ada Obi */
-            name: string | null;
+        /**
+         * @description Users who see a part of a profile.
+         * @enum {string}
+         */
+        Audience: "everyone" | "following" | "nobody";
+        Avatar: {
+            /**
+             * @description URL of the picture, 512 × 512 pixels. With `?size=128` it has 128 × 128 pixels.
+             * @example https://api.example.org/api/avatars/5b1f0c9a4d3e2f7081726354a5b6c7d8.jpg
+             */
+            avatar_url: string;
+        };
+        AvatarDeleted: {
+            /** @example Avatar removed. */
+            message: string;
+        };
+        AvatarSaved: {
+            /** @example Avatar saved. */
+            message: string;
+            data: components["schemas"]["Avatar"];
         };
         BlockList: {
             data: components["schemas"]["BlockedUser"][];
@@ -1919,6 +2112,11 @@ export interface components {
             message: string;
             data: components["schemas"]["CoinDeduction"];
         };
+        CommonLeague: {
+            id: components["schemas"]["LeagueId"];
+            /** @example Friends */
+            name: string;
+        };
         Confirmation: {
             /**
              * @description Code that was sent to confirm the deletion.
@@ -2027,6 +2225,55 @@ export interface components {
             /** @example A code was sent. Use it to confirm the deletion. */
             message: string;
             data: components["schemas"]["PendingDeletion"];
+        };
+        /** @description A device that receives notifications. */
+        Device: {
+            /** @example c0ffee00-6d1f-4c1e */
+            id: string;
+            platform: components["schemas"]["DevicePlatform"];
+            /**
+             * @description Language of the notifications.
+             * @example pt-BR
+             */
+            locale: string;
+            /**
+             * @description Time zone of times in notifications; null if the app gave none.
+             * @example America/Sao_Paulo
+             */
+            time_zone: string | null;
+            /** @description Whether this service is configured for the platform. Otherwise the device gets no notifications yet. */
+            deliverable: boolean;
+            /**
+             * Format: date-time
+             * @example 2026-11-20T15:00:00Z
+             */
+            created_at: string;
+            /**
+             * Format: date-time
+             * @description Time of the last registration.
+             * @example 2026-11-20T15:00:00Z
+             */
+            updated_at: string;
+        };
+        DeviceAnswer: {
+            data: components["schemas"]["Device"];
+        };
+        DeviceList: {
+            data: components["schemas"]["Device"][];
+        };
+        /**
+         * @description Way to reach a device.
+         * @enum {string}
+         */
+        DevicePlatform: "fcm" | "apns" | "web";
+        DeviceRemoved: {
+            /** @example Device removed. */
+            message: string;
+        };
+        DeviceSaved: {
+            /** @example Device registered. */
+            message: string;
+            data: components["schemas"]["Device"];
         };
         DiscoveredHomeserver: {
             /** @example https://chat.example.org */
@@ -2156,7 +2403,7 @@ export interface components {
             data: components["schemas"]["PredictionExplanation"];
         };
         ExportResponse: {
-            /** @description The caller's rows, by table name. A table without any has an empty list. */
+            /** @description The caller's rows, by table name. A table without any has an empty list. The row in `users` also has `avatar_url`. */
             data: {
                 [key: string]: {
                     [key: string]: unknown;
@@ -2170,6 +2417,46 @@ export interface components {
             name: string;
             /** @example https://cdn.example.org/rovers.png */
             logo: string | null;
+        };
+        /** @description A follow between the caller and another user. */
+        Follow: {
+            /** @description The other user. */
+            user: components["schemas"]["PublicUser"];
+            /**
+             * Format: date-time
+             * @example 2026-11-20T15:00:00Z
+             */
+            followed_at: string;
+            /** @description Whether the caller follows the user. */
+            is_following: boolean;
+            /** @description Whether the user follows the caller. */
+            follows_me: boolean;
+        };
+        FollowEnded: {
+            /** @example You do not follow this user. */
+            message: string;
+        };
+        FollowList: {
+            data: components["schemas"]["Follow"][];
+            meta: components["schemas"]["FollowListMeta"];
+        };
+        FollowListMeta: {
+            /**
+             * @description Cursor of the next page; null on the last page.
+             * @example AAY-QpYbQAAAAAAAAAAADA
+             */
+            next_cursor: string | null;
+            /**
+             * Format: int64
+             * @description Number of users, including suspended users, whom the list leaves out.
+             * @example 51
+             */
+            total: number;
+        };
+        FollowSaved: {
+            /** @example You follow this user. */
+            message: string;
+            data: components["schemas"]["Follow"];
         };
         /** @description State of a live process. */
         Health: {
@@ -2221,6 +2508,11 @@ export interface components {
             data: components["schemas"]["LeaderboardData"];
             meta: components["schemas"]["LeaderboardMeta"];
         };
+        /**
+         * @description Users whom a leaderboard compares.
+         * @enum {string}
+         */
+        LeaderboardAmong: "all" | "following";
         /** @description Top of the leaderboard, and the caller's position. */
         LeaderboardData: {
             top: components["schemas"]["LeaderboardEntry"][];
@@ -2238,7 +2530,7 @@ export interface components {
              * @example 3
              */
             rank: number;
-            user: components["schemas"]["LeaderboardUser"];
+            user: components["schemas"]["ListedUser"];
             /**
              * Format: int32
              * @example 412
@@ -2282,20 +2574,14 @@ export interface components {
              */
             round_complete: boolean | null;
             /** @description Users with rank 1 once the round is complete, at most ten; else empty. */
-            winners: components["schemas"]["LeaderboardUser"][];
+            winners: components["schemas"]["RoundWinner"][];
+            among: components["schemas"]["LeaderboardAmong"];
         };
         /**
          * @description Period of a leaderboard.
          * @enum {string}
          */
         LeaderboardPeriod: "all" | "month" | "week";
-        LeaderboardUser: {
-            id: components["schemas"]["UserId"];
-            /** @example swift_winger */
-            username: string;
-            /** @example Ada Obi */
-            name: string | null;
-        };
         /** @description A league of users. */
         League: {
             id: components["schemas"]["LeagueId"];
@@ -2426,7 +2712,7 @@ export interface components {
              * @example 3
              */
             rank: number;
-            user: components["schemas"]["LeagueUser"];
+            user: components["schemas"]["ListedUser"];
             /**
              * Format: int32
              * @example 412
@@ -2471,7 +2757,7 @@ export interface components {
         LeagueVisibility: "private" | "public";
         /** @description An answer as other users see it. */
         ListedAnswer: {
-            user: components["schemas"]["Answerer"];
+            user: components["schemas"]["ListedUser"];
             answer: components["schemas"]["Answer"];
             /**
              * Format: int32
@@ -2488,7 +2774,7 @@ export interface components {
         /** @description A prediction as other users see it. */
         ListedPrediction: {
             id: components["schemas"]["PredictionId"];
-            user: components["schemas"]["Predictor"];
+            user: components["schemas"]["ListedUser"];
             prediction: components["schemas"]["Pick"];
             score_prediction: components["schemas"]["ScorePrediction"] | null;
             /**
@@ -2512,6 +2798,22 @@ export interface components {
              * @example 2026-11-20T15:00:00Z
              */
             created_at: string;
+        };
+        /** @description A user in a leaderboard, a table or a list of predictions or answers. */
+        ListedUser: {
+            id: components["schemas"]["UserId"];
+            /** @example swift_winger */
+            username: string;
+            /**
+             * @description Null without a name, and if the user hides it.
+             * @example Ada Obi
+             */
+            name: string | null;
+            /**
+             * @description Absent without a picture: clients that know three fields see them unchanged, and a page of 100 rows stays small.
+             * @example https://md.example.org/api/avatars/0123456789abcdef0123456789abcdef.jpg
+             */
+            avatar_url?: string;
         };
         LoginBody: {
             /**
@@ -2638,6 +2940,11 @@ export interface components {
             primary: components["schemas"]["FavouriteTeam"] | null;
             other: components["schemas"]["FavouriteTeam"][];
         };
+        /**
+         * @description Users who see the name. It is part of many lists, so it is shown to all users or to none.
+         * @enum {string}
+         */
+        NameAudience: "everyone" | "nobody";
         NewAnswer: {
             /** @description The key of an option, the id of a team, a number from 0 to 1,000,000, or as many different keys as `pick` says. */
             answer: components["schemas"]["Answer"];
@@ -2658,6 +2965,26 @@ export interface components {
             /** @example Chat credentials created. */
             message: string;
             data: components["schemas"]["CredentialsData"];
+        };
+        /** @description Registration of a device. It replaces an earlier one of the same device. */
+        NewDevice: {
+            platform: components["schemas"]["DevicePlatform"];
+            /**
+             * @description `fcm`: registration token of 1 to 4096 printable ASCII characters. `apns`: 64 to 200 hexadecimal digits. `web`:
+             *     the browser's push subscription with `endpoint` and `keys`.
+             */
+            token: unknown;
+            /**
+             * @description Language of the notifications.
+             * @default en
+             * @example pt-BR
+             */
+            locale?: string | null;
+            /**
+             * @description Name from the IANA time zone database. Times in notifications are shown in it.
+             * @example America/Sao_Paulo
+             */
+            time_zone?: string | null;
         };
         NewLeague: {
             /** @example Office league */
@@ -2736,6 +3063,25 @@ export interface components {
             /** @example Report recorded. */
             message: string;
         };
+        /** @description Kinds of notifications. */
+        NotificationKinds: {
+            /** @description A match of the caller's teams starts soon, and the caller has not predicted it. */
+            reminder: boolean;
+            /** @description A predicted match was moved, postponed or cancelled. */
+            moved: boolean;
+            /** @description Points for a predicted match are known. */
+            result: boolean;
+            /** @description A corrected result changed the caller's points. */
+            correction: boolean;
+            /** @description A result lowered the caller's rank in a league. */
+            passed: boolean;
+            /** @description Invitation to a chat room. */
+            invitation: boolean;
+            /** @description A message in a chat room mentions the caller. */
+            mention: boolean;
+            /** @description The streak of daily bonuses ends at midnight UTC. */
+            streak: boolean;
+        };
         /** @description Notification preferences of the caller. */
         Notifications: {
             /**
@@ -2746,6 +3092,8 @@ export interface components {
             /** @description Whether the caller is notified after a round of a tournament if they lost places in a league. */
             league_ranks: boolean;
             quiet_hours: components["schemas"]["QuietHours"] | null;
+            /** @description Whether each kind of notification is sent to the caller's devices. `reminder` is the same setting as `reminders`. */
+            kinds: components["schemas"]["NotificationKinds"];
             /** @description Push subscriptions of the caller's browsers, oldest first. */
             push: components["schemas"]["PushSubscription"][];
             /**
@@ -2763,6 +3111,10 @@ export interface components {
             /** @description Whether to notify of places lost in a league. Unchanged if omitted or null. */
             league_ranks?: boolean | null;
             quiet_hours?: components["schemas"]["QuietHours"] | null;
+            /** @description Kinds to switch on or off; those not named stay unchanged. `reminder` must not contradict `reminders`. */
+            kinds?: {
+                [key: string]: boolean;
+            } | null;
         };
         /** @enum {string} */
         NumberScoring: "nearest" | "exact";
@@ -3283,13 +3635,6 @@ export interface components {
          * @enum {string}
          */
         PredictionState: "open" | "settled" | "void" | "late";
-        Predictor: {
-            id: components["schemas"]["UserId"];
-            /** @example swift_winger */
-            username: string;
-            /** @example Ada Obi */
-            name: string | null;
-        };
         PreviewResponse: {
             data: components["schemas"]["PointsPreview"];
         };
@@ -3304,8 +3649,133 @@ export interface components {
         PrimaryTeam: {
             team: components["schemas"]["FavouriteTeam"];
         };
+        /** @description Users who see the parts of the caller's profile. `following` are the users whom the caller follows. */
+        Privacy: {
+            /** @description The name, in all lists and in chat. The caller always sees it. */
+            name: components["schemas"]["NameAudience"];
+            /** @description The favourite teams. */
+            teams: components["schemas"]["Audience"];
+            /** @description Numbers of predictions and points on the profile. Leaderboards and lists of predictions are public. */
+            record: components["schemas"]["Audience"];
+            /** @description Confidence compared with the hit rate. */
+            calibration: components["schemas"]["Audience"];
+        };
+        /** @description Settings to change. A missing field keeps its value. */
+        PrivacyChange: {
+            name?: components["schemas"]["NameAudience"];
+            teams?: components["schemas"]["Audience"];
+            record?: components["schemas"]["Audience"];
+            calibration?: components["schemas"]["Audience"];
+        };
+        PrivacyResponse: {
+            data: components["schemas"]["Privacy"];
+        };
+        PrivacySaved: {
+            /** @example Your privacy settings were saved. */
+            message: string;
+            data: components["schemas"]["Privacy"];
+        };
+        /** @description A user's profile. Parts that the user hides from the caller are null. */
+        Profile: components["schemas"]["PublicUser"] & {
+            teams: components["schemas"]["MyTeams"] | null;
+            record: components["schemas"]["ProfileRecord"] | null;
+            calibration: components["schemas"]["ProfileCalibration"] | null;
+            /** @description Leagues with both users as members, highest id first, at most 20. On the caller's own profile, the caller's leagues. */
+            leagues: components["schemas"]["CommonLeague"][];
+            /**
+             * Format: int64
+             * @example 120
+             */
+            followers_count: number;
+            /**
+             * Format: int64
+             * @example 34
+             */
+            following_count: number;
+            /** @description Whether the caller follows this user. */
+            is_following: boolean;
+            /** @description Whether this user follows the caller. */
+            follows_me: boolean;
+        };
+        /** @description The user's confidence compared with their hit rate, over all settled predictions with a confidence above 0. */
+        ProfileCalibration: {
+            /**
+             * Format: int32
+             * @example 37
+             */
+            count: number;
+            /**
+             * Format: double
+             * @description Average confidence in percent; null if `count` is 0.
+             * @example 61.5
+             */
+            average_confidence: number | null;
+            /**
+             * Format: double
+             * @description Share of predictions with the right outcome; null if `count` is 0.
+             * @example 0.58
+             */
+            hit_rate: number | null;
+        };
+        /** @description Predictions and points of a user. The points are as in the leaderboards. */
+        ProfileRecord: components["schemas"]["ProfileScore"] & {
+            /**
+             * Format: int64
+             * @description Number of predictions, including open matches.
+             * @example 42
+             */
+            predictions: number;
+            /** @description Tournaments in whose leaderboard the user is, highest id first, at most 20. */
+            tournaments: components["schemas"]["ProfileTournament"][];
+        };
+        ProfileResponse: {
+            data: components["schemas"]["Profile"];
+        };
+        ProfileScore: {
+            /**
+             * Format: int32
+             * @description Number of predicted matches that have a result.
+             * @example 21
+             */
+            settled: number;
+            /**
+             * Format: int32
+             * @description Number of correctly predicted outcomes.
+             * @example 13
+             */
+            correct: number;
+            /**
+             * Format: int32
+             * @description Number of exactly predicted scores.
+             * @example 4
+             */
+            exact: number;
+            /**
+             * Format: int32
+             * @example 412
+             */
+            points: number;
+        };
+        ProfileTournament: components["schemas"]["ProfileScore"] & {
+            tournament_id: components["schemas"]["TournamentId"];
+            /** @example World Cup */
+            name: string;
+        };
         ProofResponse: {
             data: components["schemas"]["PredictionProof"];
+        };
+        /** @description A user as other users see them. */
+        PublicUser: {
+            id: components["schemas"]["UserId"];
+            /** @example swift_winger */
+            username: string;
+            /**
+             * @description Null without a name, and if the user hides it.
+             * @example Ada Obi
+             */
+            name: string | null;
+            /** @example https://md.example.org/api/avatars/0123456789abcdef0123456789abcdef.jpg */
+            avatar_url: string | null;
         };
         /** @description Push subscription of a browser. */
         PushSubscription: {
@@ -4246,6 +4716,8 @@ export interface components {
             date_of_birth: string | null;
             /** @description Whether the service generated the username. A generated username can be replaced once. */
             username_is_generated: boolean;
+            /** @example https://md.example.org/api/avatars/0123456789abcdef0123456789abcdef.jpg */
+            avatar_url: string | null;
         };
         /**
          * Format: int64
@@ -4550,6 +5022,58 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            422: components["responses"]["Invalid"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    get_avatar: {
+        parameters: {
+            query?: {
+                /**
+                 * @description Width and height in pixels: 512 or 128.
+                 * @example 128
+                 */
+                size?: number;
+            };
+            header?: never;
+            path: {
+                /** @description End of an `avatar_url`: 32 letters and digits, and `.jpg` */
+                file: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The picture */
+            200: {
+                headers: {
+                    /** @description `public, max-age=86400, immutable` */
+                    "Cache-Control"?: string;
+                    /** @description Validator for `If-None-Match` */
+                    ETag?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "image/jpeg": number[];
+                };
+            };
+            /** @description The caller's copy is current */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The avatar does not exist, or was replaced or removed */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
             };
             422: components["responses"]["Invalid"];
             500: components["responses"]["Internal"];
@@ -5028,6 +5552,284 @@ export interface operations {
             503: components["responses"]["Unavailable"];
         };
     };
+    get_profile: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description User id or username
+                 * @example 12
+                 */
+                user: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProfileResponse"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Suspended"];
+            /** @description The user does not exist, is suspended, or one of the two has blocked the other */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    get_privacy: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PrivacyResponse"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Suspended"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    change_privacy: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PrivacyChange"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PrivacySaved"];
+                };
+            };
+            400: components["responses"]["Malformed"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Suspended"];
+            413: components["responses"]["TooLarge"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    list_follows: {
+        parameters: {
+            query?: {
+                /**
+                 * @description Number of users to return. Values above 100 are treated as 100.
+                 * @example 20
+                 */
+                per_page?: number;
+                /**
+                 * @description Value of `next_cursor` in the previous response.
+                 * @example AAY-QpYbQAAAAAAAAAAADA
+                 */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FollowList"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Suspended"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    list_followers: {
+        parameters: {
+            query?: {
+                /**
+                 * @description Number of users to return. Values above 100 are treated as 100.
+                 * @example 20
+                 */
+                per_page?: number;
+                /**
+                 * @description Value of `next_cursor` in the previous response.
+                 * @example AAY-QpYbQAAAAAAAAAAADA
+                 */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FollowList"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Suspended"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    follow_user: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description User id or username
+                 * @example 12
+                 */
+                user: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FollowSaved"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Suspended"];
+            /** @description The user does not exist, is suspended, or one of the two has blocked the other */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description The caller follows too many users already (`too_many_follows`) */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description The user is the caller */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Too many requests; retry after `Retry-After` seconds */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    unfollow_user: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description User id or username
+                 * @example 12
+                 */
+                user: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FollowEnded"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Suspended"];
+            /** @description The user does not exist */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Too many requests; retry after `Retry-After` seconds */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
     initiate_verification: {
         parameters: {
             query?: never;
@@ -5261,6 +6063,106 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    save_avatar: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description The image: at most 2,097,152 bytes, and 4,096 pixels in width and height */
+        requestBody: {
+            content: {
+                "image/jpeg": number[];
+                "image/png": number[];
+                "image/webp": number[];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AvatarSaved"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Suspended"];
+            /** @description This service does not store avatars (`avatars_unavailable`) */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description The image is larger than 2,097,152 bytes */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description The `Content-Type` is not `image/jpeg`, `image/png` or `image/webp` */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description The image is not one of the three formats, incomplete, damaged, or has too many pixels */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Too many uploads; retry after the time in `Retry-After` */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    delete_avatar: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The caller has no avatar */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AvatarDeleted"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Suspended"];
+            429: components["responses"]["RateLimited"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
         };
@@ -6047,6 +6949,11 @@ export interface operations {
                  * @example !auQboWavgiRMaylzYl:example.org
                  */
                 room_id?: string;
+                /**
+                 * @description `following` is the leaderboard of the caller and the users whom the caller follows. It cannot be combined with
+                 *     `room_id`.
+                 */
+                among?: components["schemas"]["LeaderboardAmong"];
                 /**
                  * @description Number of items at the top of the list. Values above 100 are treated as 100.
                  * @example 20
@@ -7345,8 +8252,11 @@ export interface operations {
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
             };
             path: {
-                /** @description Id of the user to block */
-                user: components["schemas"]["UserId"];
+                /**
+                 * @description User id or username of the user to block
+                 * @example 12
+                 */
+                user: string;
             };
             cookie?: never;
         };
@@ -7407,8 +8317,11 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description Id of the user to unblock */
-                user: components["schemas"]["UserId"];
+                /**
+                 * @description User id or username of the user to unblock
+                 * @example 12
+                 */
+                user: string;
             };
             cookie?: never;
         };
@@ -7424,7 +8337,7 @@ export interface operations {
             };
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Suspended"];
-            /** @description The id is not a valid user id */
+            /** @description The id is not a valid user id, or no user has this username */
             404: {
                 headers: {
                     [name: string]: unknown;
@@ -8180,6 +9093,163 @@ export interface operations {
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Suspended"];
             /** @description The caller has no such subscription */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    list_devices: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeviceList"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Suspended"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    get_device: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Id of the device, chosen by the app
+                 * @example c0ffee00-6d1f-4c1e
+                 */
+                device: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeviceAnswer"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Suspended"];
+            /** @description The caller has no such device */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    save_device: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Id of the device, chosen by the app
+                 * @example c0ffee00-6d1f-4c1e
+                 */
+                device: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewDevice"];
+            };
+        };
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeviceSaved"];
+                };
+            };
+            400: components["responses"]["Malformed"];
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Suspended"];
+            /** @description The id of the device is not valid */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            /** @description Web push is not configured (`push_unavailable`) */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
+            413: components["responses"]["TooLarge"];
+            422: components["responses"]["Invalid"];
+            429: components["responses"]["RateLimited"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    remove_device: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Id of the device, chosen by the app
+                 * @example c0ffee00-6d1f-4c1e
+                 */
+                device: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeviceRemoved"];
+                };
+            };
+            401: components["responses"]["Unauthenticated"];
+            403: components["responses"]["Suspended"];
+            /** @description The caller has no such device */
             404: {
                 headers: {
                     [name: string]: unknown;

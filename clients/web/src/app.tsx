@@ -13,6 +13,11 @@ import { LiveProvider } from "./live/live.tsx";
 import { MatchPage } from "./match/match-page.tsx";
 import { MatchesPage } from "./matches/matches-page.tsx";
 import { MePage } from "./me/me-page.tsx";
+import { NotificationsPage } from "./notifications/notifications-page.tsx";
+import { EditProfilePage } from "./people/edit-profile-page.tsx";
+import { FollowsPage } from "./people/follows-page.tsx";
+import { PrivacyPage } from "./people/privacy-page.tsx";
+import { ProfilePage } from "./people/profile-page.tsx";
 import { QuestionsPage } from "./questions/questions-page.tsx";
 import { Ended } from "./session/ended.tsx";
 import { Login } from "./session/login.tsx";
@@ -80,8 +85,26 @@ function Inside() {
               <Route path="/table/room/:id">
                 {({ id }) => <TablePage scope={{ room_id: decodeURIComponent(id) }} />}
               </Route>
+              <Route path="/users/:user">
+                {({ user }) => <ProfilePage key={user} user={decodeURIComponent(user)} />}
+              </Route>
               <Route path="/me">
                 <MePage />
+              </Route>
+              <Route path="/me/profile">
+                <EditProfilePage />
+              </Route>
+              <Route path="/me/privacy">
+                <PrivacyPage />
+              </Route>
+              <Route path="/me/notifications">
+                <NotificationsPage />
+              </Route>
+              <Route path="/me/following">
+                <FollowsPage key="following" which="following" />
+              </Route>
+              <Route path="/me/followers">
+                <FollowsPage key="followers" which="followers" />
               </Route>
               <Route>
                 <Redirect to="/" />

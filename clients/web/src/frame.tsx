@@ -1,6 +1,7 @@
 import { type ReactNode, useEffect, useLayoutEffect, useRef, useState } from "react";
 import { Link, useLocation } from "wouter";
 import { useIsLive, useLive } from "./live/live.tsx";
+import { profilePath } from "./people/person.ts";
 import { useMe } from "./session/session.ts";
 import { Mark } from "./ui/mark.tsx";
 import { useIsOnline } from "./ui/refresh.ts";
@@ -32,7 +33,8 @@ export function Frame({ children }: { children: ReactNode }) {
   const isHere = (href: string) =>
     location.startsWith(href === "/" ? "/match/" : href) ||
     (href === "/" && (location === "/" || location === "/questions")) ||
-    (href === "/leagues" && location.startsWith("/join/"));
+    (href === "/leagues" && location.startsWith("/join/")) ||
+    (href === "/me" && location === profilePath(me.id));
   return (
     <>
       {/* A button, because a link would replace the fragment, which holds the path. */}

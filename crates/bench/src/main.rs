@@ -32,7 +32,8 @@ struct Arguments {
     tool: Option<Tool>,
     /// Scenarios to measure: events-list, predict-burst, predict-lone, answers, points, rank, room-stats, deduct,
     /// backend-coins, login, join-storm, spectators, announcements, session-lookups, idle, idle-processes, read-replica, pgbouncer,
-    /// stream, scores, rule-sets, leagues, facts, seal. Default: all, or with --report only the scenarios that have no stored result.
+    /// stream, scores, rule-sets, leagues, devices, facts, follows, seal. Default: all, or with --report only the scenarios that have no stored
+    /// result.
     scenarios: Vec<String>,
     /// Write docs/performance.md and its charts from the stored results.
     #[arg(long)]
@@ -50,7 +51,7 @@ struct Arguments {
     /// are not stored.
     #[arg(long, conflicts_with = "report")]
     small: bool,
-    /// Measure leagues with this number of users instead of a million, to check that it runs. The results are not stored.
+    /// Measure leagues and devices with this number of users instead of their usual number. The results are not stored.
     #[arg(long, conflicts_with = "report", value_parser = clap::value_parser!(u64).range(5_000..))]
     users: Option<u64>,
 }

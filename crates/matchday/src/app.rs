@@ -56,14 +56,21 @@ use crate::{
         announcements::service::{Announcements, Progress},
         facts::service::Facts,
         live::service::Live,
-        notifications::{places_lost::LeagueNotifications, service::Notifications},
+        mentions::service::Mentions,
+        notifications::{
+            alerts::Alerts,
+            places_lost::LeagueNotifications,
+            service::{Notifications, Setup},
+        },
         webhooks::service::Webhooks,
     },
     demo::service::Demo,
     game::{
         coins::{payouts::Payouts, service::Coins},
+        follows::service::Follows,
         leagues::{service::Leagues, work::LeagueWork},
         predictions::service::Predictions,
+        profile::service::Profiles,
         questions::service::Questions,
         scores::{
             leaderboard::Leaderboards, leaderboard_cache::LeaderboardCache, room_leaderboards::RoomLeaderboards,
@@ -74,12 +81,14 @@ use crate::{
     identity::{
         account_deletion::{hooks::Hooks, service::AccountDeletion},
         accounts::{restrictions::RestrictedPhones, service::Accounts},
+        avatars::{AvatarUrls, service::Avatars},
         callers::HasReads,
         codes::service::Codes,
         idempotency::service::Idempotency,
         login::service::Login,
         operators::service::Operators,
         phone_moves::service::PhoneMoves,
+        privacy::service::PrivacySettings,
         server_keys::service::ServerKeys,
         sessions::{Authenticates, service::Sessions, user_limit::UserLimit},
         sms::service::Sms,
@@ -106,6 +115,11 @@ pub struct Services {
     pub codes: Codes,
     pub usernames: Usernames,
     pub accounts: Accounts,
+    pub avatar_urls: AvatarUrls,
+    pub privacy: PrivacySettings,
+    pub follows: Follows,
+    pub profiles: Profiles,
+    pub avatars: Avatars,
     pub phone_moves: PhoneMoves,
     pub chat: Chat,
     pub chat_work: ChatWork,
@@ -138,11 +152,13 @@ pub struct Services {
     pub leagues: Leagues,
     pub league_work: LeagueWork,
     pub live: Live,
+    pub mentions: Mentions,
     pub announcements: Announcements,
     pub facts: Facts,
     pub webhooks: Webhooks,
     pub notifications: Notifications,
     pub league_notifications: LeagueNotifications,
+    pub alerts: Alerts,
     pub operators: Operators,
     pub console: Console,
 }
@@ -194,9 +210,12 @@ impl App {
         let issuer = server.as_ref().map(|server| server.issuer.clone());
 
         let sessions = Sessions::new(&core, &config.sessions, matrix.homeserver_url.is_some());
-        let sms = Sms::new(&core, &config.sms, config.http.public_url.as_ref())?;
+        let catalogue = config.notifications.catalogue()?;
+        let sms = Sms::new(&core, &config.sms, config.http.public_url.as_ref(), Arc::clone(&catalogue))?;
         let codes = Codes::new(&core, &config.codes, &config.limits, &config.sms.countries, sms.clone());
         let usernames = Usernames::new(&core, config.limits.network_names, matrix.bot.clone(), issuer);
+        let avatar_urls = AvatarUrls::new(&config.avatars, config.http.public_url.as_ref());
+        let avatars = Avatars::new(&core, &config.avatars, avatar_urls.clone())?;
         let coins = Coins::new(&core, &config.coins);
         let restricted_phones = RestrictedPhones::new(&config.codes.keys);
         let accounts = Accounts::new(
@@ -231,7 +250,8 @@ impl App {
             undo_url: config.accounts.undo_url.clone(),
         };
         let matches = Arc::new(Matches::new(&core, &config.pages));
-        let chat_view = ChatView::new(&core, streams.clone(), chat.clone(), matrix, &config.chat_view);
+        let chat_view =
+            ChatView::new(&core, streams.clone(), chat.clone(), avatar_urls.clone(), matrix, &config.chat_view);
         let filters =
             Filters::new(&core, streams.clone(), chat.clone(), matrix, &config.filters, &config.webhooks.keys)?;
         let membership_sync = MembershipSync::new(&core, chat.clone(), chat_view.clone(), filters.clone(), matrix);
@@ -245,8 +265,15 @@ impl App {
             matches.clone(),
             Claims::new(redis.clone(), &config.redis.prefix, "joins", &*core.random),
         );
-        let moderation =
-            Moderation::new(&core, accounts.clone(), sessions.clone(), restricted_phones, &config.moderation);
+        let follows = Follows::new(&core, accounts.clone(), &config.follows);
+        let moderation = Moderation::new(
+            &core,
+            accounts.clone(),
+            sessions.clone(),
+            restricted_phones,
+            Arc::new(follows.clone()),
+            &config.moderation,
+        );
         let reports = Reports::new(&core, chat.clone(), &config.reports);
         let room_moderation = RoomModeration::new(&core, rooms.clone(), accounts.clone());
         let removals =
@@ -256,8 +283,10 @@ impl App {
             chat: chat.clone(),
             rooms: rooms.clone(),
             accounts: accounts.clone(),
+            avatars: avatars.clone(),
             moderation: moderation.clone(),
             sms: sms.clone(),
+            has_pushers: matrix.gateway_url.is_some(),
         };
         let chat_keys = ChatKeys::new(&core, accounts.clone(), codes.clone(), chat.clone());
         let questions = Questions::new(&core, &config.questions);
@@ -280,8 +309,28 @@ impl App {
             &config.stream,
         );
         let rounds = Rounds { db: core.db.clone(), streams: streams.clone(), leaderboards: leaderboards.clone() };
-        let leagues = Leagues::new(&core, redis.clone(), &config.redis.prefix, &config.codes.keys, &config.leagues);
-        let notifications = Notifications::new(&core, streams.clone(), &config.notifications)?;
+        let teams = Teams::new(&core);
+        let profiles = Profiles {
+            db: core.db.clone(),
+            accounts: accounts.clone(),
+            privacy: PrivacySettings::new(&core),
+            follows: follows.clone(),
+            teams: teams.clone(),
+            predictions: predictions.clone(),
+            leaderboards: leaderboards.clone(),
+            leagues: leagues.clone(),
+        };
+        let setup = Setup {
+            settings: &config.notifications,
+            fcm: &config.fcm,
+            apns: &config.apns,
+            keys: &config.codes.keys,
+            catalogue: Arc::clone(&catalogue),
+            has_pushers: matrix.gateway_url.is_some(),
+        };
+        let notifications = Notifications::new(&core, streams.clone(), setup)?;
+        let private_url = matrix.gateway_url.clone();
+        let mentions = Mentions::new(&core, chat.clone(), accounts.clone(), notifications.clone(), private_url);
         let league_work = LeagueWork { leagues: leagues.clone(), rooms: rooms.clone() };
         let announcements = Announcements {
             db: core.db.clone(),
@@ -289,6 +338,7 @@ impl App {
             chat: chat.clone(),
             predictions: predictions.clone(),
             clock: core.clock.clone(),
+            texts: catalogue,
             are_enabled: config.rooms.announcements,
             progress: Progress::default(),
         };
@@ -296,7 +346,12 @@ impl App {
             &core,
             login.clone(),
             phone_moves.clone(),
-            Hooks { memberships: Arc::new(membership_sync.clone()), receipts: Arc::new(predictions.clone()) },
+            avatars.clone(),
+            Hooks {
+                memberships: Arc::new(membership_sync.clone()),
+                receipts: Arc::new(predictions.clone()),
+                follows: Arc::new(follows.clone()),
+            },
             server,
             matrix.server_name.clone(),
             streams.clone(),
@@ -319,13 +374,17 @@ impl App {
                 notifications: notifications.clone(),
                 leagues: leagues.clone(),
             },
+            alerts: Alerts { notifications: notifications.clone(), leagues: leagues.clone() },
             notifications,
             idempotency: Idempotency::new(&core, &config.http),
             operators: Operators::new(&core),
             console: Console::new(&core, &config.console, &config.codes.keys, config.coins.per_point)?,
             user_limit: UserLimit::new(&core, &config.http),
             server_keys: ServerKeys::new(&core, &config.server_api),
-            teams: Teams::new(&core),
+            privacy: PrivacySettings::new(&core),
+            avatar_urls,
+            avatars,
+            teams: teams.clone(),
             rule_sets: RuleSets::new(&core),
             shutdown: Shutdown::default(),
             leases: OnceLock::new(),
@@ -338,6 +397,8 @@ impl App {
             codes,
             usernames,
             accounts,
+            follows,
+            profiles,
             phone_moves,
             chat,
             chat_work,
@@ -366,6 +427,7 @@ impl App {
             leagues,
             league_work,
             live,
+            mentions,
             announcements,
         })))
     }
@@ -389,6 +451,7 @@ impl App {
     pub(crate) fn console_state(&self) -> ConsoleState {
         ConsoleState::new(console::Services {
             console: self.console.clone(),
+            avatars: self.avatars.clone(),
             clock: self.core.clock.clone(),
             streams: self.streams.clone(),
             checks: self.checks.clone(),
@@ -501,6 +564,8 @@ macro_rules! services {
 
 services! {
     accounts: Accounts,
+    avatar_urls: AvatarUrls,
+    avatars: Avatars,
     chat: Chat,
     chat_keys: ChatKeys,
     checks: Checks,
@@ -508,6 +573,7 @@ services! {
     coins: Coins,
     matches: Arc<Matches>,
     idempotency: Idempotency,
+    follows: Follows,
     leaderboards: Leaderboards,
     leagues: Leagues,
     account_deletion: AccountDeletion,
@@ -516,6 +582,8 @@ services! {
     notifications: Notifications,
     phone_moves: PhoneMoves,
     predictions: Predictions,
+    privacy: PrivacySettings,
+    profiles: Profiles,
     questions: Questions,
     rooms: Rooms,
     seals: Seals,

@@ -2,6 +2,8 @@
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod trace_tests;
 
 use std::collections::HashMap;
 
@@ -44,14 +46,14 @@ use crate::{
                 StreamLeagueRank, StreamMatch, StreamPoints, StreamRank, StreamResult, StreamRound, StreamTally,
             },
         },
-        notifications,
+        mentions, notifications,
     },
     demo,
-    game::{coins, leagues, predictions, profile, questions, scores, seals},
+    game::{coins, follows, leagues, predictions, profile, questions, scores, seals},
     identity::{
-        account_deletion, callers, codes,
+        account_deletion, avatars, callers, codes,
         idempotency::{self, IdempotencyLayer},
-        login, phone_moves,
+        login, phone_moves, privacy,
         sessions::{self, CurrentUser},
         sms, usernames,
     },
@@ -72,6 +74,7 @@ use crate::{
     tags(
         (name = "Login", description = "Phone verification and login"),
         (name = "Account", description = "The caller's account and profile"),
+        (name = "People", description = "Profiles of users, and follows"),
         (name = "Chat", description = "Credentials for the Matrix homeserver, which hosts chat"),
         (name = "Chat rooms", description = "Rooms of matches, and rooms created by fans"),
         (name = "Safety", description = "Blocking users and reporting messages"),
@@ -98,8 +101,11 @@ fn features() -> OpenApiRouter<App> {
         .merge(login::routes())
         .merge(usernames::routes())
         .merge(profile::routes())
+        .merge(privacy::routes())
+        .merge(follows::routes())
         .merge(phone_moves::routes())
         .merge(account_deletion::routes())
+        .merge(avatars::routes())
         .merge(chat::accounts::routes())
         .merge(chat::keys::routes())
         .merge(matches::routes())
@@ -121,12 +127,13 @@ fn features() -> OpenApiRouter<App> {
         .merge(sms::routes())
 }
 
-/// Routes without compression and idempotency layers: cached pages, which are stored compressed, and the live stream,
-/// which never ends. None of them accepts a POST.
+/// Routes without compression and idempotency layers: cached pages, which are stored compressed, images, and the live
+/// stream, which never ends. None of them accepts a POST.
 fn bare_features() -> OpenApiRouter<App> {
     OpenApiRouter::with_openapi(Description::openapi())
         .merge(matches::cached_routes())
         .merge(seals::cached_routes())
+        .merge(avatars::image_routes())
         .merge(live::routes())
 }
 
@@ -254,9 +261,11 @@ pub fn private(app: &App) -> Edge {
         .0
         .route("/metrics", get(|| std::future::ready(telemetry::metrics().render())))
         .merge(membership_sync::private_routes(app.membership_sync.clone()))
+        .merge(mentions::private_routes(app.mentions.clone()))
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method);
-    let paths = ["/healthz", "/readyz", "/metrics"].into_iter().chain(membership_sync::PRIVATE_PATHS);
+    let paths =
+        ["/healthz", "/readyz", "/metrics"].into_iter().chain(membership_sync::PRIVATE_PATHS).chain([mentions::NOTIFY]);
     edge(app, router.with_state(app.clone()), paths.map(str::to_owned).collect(), HashMap::new())
 }
 

@@ -27,8 +27,12 @@ use crate::{
     },
     chat::{accounts::work::ChatWork, messages::IGNORED, removals::service::Removals, reports, rooms::service::Rooms},
     delivery::{
-        announcements::service::Announcements, facts, live::tallies::TallyPublisher,
-        notifications::places_lost::LeagueNotifications, webhooks::service::Webhooks,
+        announcements::service::Announcements,
+        facts,
+        live::tallies::TallyPublisher,
+        mentions::service::Mentions,
+        notifications::{alerts::Alerts, places_lost::LeagueNotifications},
+        webhooks::service::Webhooks,
     },
     game::{leagues::work::LeagueWork, scores::rounds::Rounds},
     identity::{account_deletion, accounts::restrictions, sessions},
@@ -187,6 +191,16 @@ pub fn work(app: &App) {
             if let Err(error) = phones.send_move_notices().await {
                 tracing::warn!(%error, "phone move notices not checked");
             }
+        },
+    ));
+    let avatars = app.avatars.clone();
+    app.shutdown.spawn(singleton(
+        app.clone(),
+        Periodic::new("removed avatars", Duration::from_secs(5)),
+        async move || match avatars.delete_due().await {
+            Ok(0) => {}
+            Ok(avatars) => tracing::info!(avatars, "images of removed avatars deleted"),
+            Err(error) => tracing::warn!(%error, "images of removed avatars not deleted"),
         },
     ));
     let codes = app.codes.clone();
@@ -469,6 +483,31 @@ fn reminders(app: &App, closing: &CancellationToken) {
     let leagues = &app.league_notifications;
     consume(app, LeagueNotifications::rounds(), leagues, |leagues, fact| async move { leagues.plan(fact).await });
     consume(app, LeagueNotifications::pages(), leagues, |leagues, page| async move { leagues.perform(page).await });
+    let alerts = &app.alerts;
+    consume(app, Alerts::facts(), alerts, |alerts, fact| async move { alerts.plan(fact).await });
+    consume(app, alerts.batches(), alerts, |alerts, batch| async move { alerts.perform(batch).await });
+    consume(app, alerts.from_chat(), alerts, |alerts, job| async move { alerts.perform(job).await });
+    consume(app, Mentions::work(), &app.mentions, |mentions, changed| async move { mentions.perform(changed).await });
+    let (retried, retries_end) = (app.notifications.clone(), closing.clone());
+    app.shutdown.spawn(singleton(
+        app.clone(),
+        Periodic::new("notification retries", Duration::from_secs(1)),
+        async move || match retried.retry_due(&retries_end).await {
+            Ok(0) => {}
+            Ok(notifications) => tracing::debug!(notifications, "postponed notifications sent"),
+            Err(error) => tracing::warn!(%error, "postponed notifications not sent; retrying"),
+        },
+    ));
+    let streaks = app.notifications.clone();
+    app.shutdown.spawn(singleton(
+        app.clone(),
+        Periodic::new("streak notifications", Duration::from_secs(30)),
+        async move || match streaks.plan_streaks().await {
+            Ok(0) => {}
+            Ok(batches) => tracing::info!(batches, "streak notifications planned"),
+            Err(error) => tracing::warn!(%error, "streak notifications not planned; retrying"),
+        },
+    ));
 }
 
 /// Plans reminders while this process holds the lease.

@@ -248,8 +248,8 @@ impl Homeserver {
         }
     }
 
-    /// Permanently deactivates a user: all devices and tokens are revoked, the profile is deleted, and the name is
-    /// never available again. With `erase`, users who join a room later do not see this user's messages.
+    /// Permanently deactivates a user: all devices and tokens are revoked, and the name is never available again. With
+    /// `erase`, the profile is deleted, and users who join a room later do not see this user's messages.
     ///
     /// Succeeds if the user is deactivated already or never existed. A later call with `erase` still erases.
     pub async fn deactivate(&self, localpart: &str, erase: bool) -> Result<(), Error> {

@@ -5,6 +5,7 @@
 //! retry; [`Error::is_worth_retrying`] reports whether a retry can succeed. All calls except [`Homeserver::log_in`] are
 //! idempotent.
 
+mod avatars;
 mod credentials;
 mod error;
 mod homeserver;
@@ -12,6 +13,7 @@ mod ids;
 mod keys;
 mod members;
 mod messages;
+mod pushers;
 mod rooms;
 mod service;
 

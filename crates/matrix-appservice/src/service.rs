@@ -194,7 +194,7 @@ impl Homeserver {
     }
 
     /// Calls Synapse's admin API, which is not part of the specification.
-    async fn administer(
+    pub(crate) async fn administer(
         &self,
         method: Method,
         path: &[&str],

@@ -29,9 +29,10 @@ section! {
         /// Maximum age of what the replica shows. A replica that is further behind is not used. A caller who wrote reads the
         /// primary for this time, and for at least two seconds.
         read_max_lag: Duration = "2s",
-        /// Maximum number of connections of this process, in addition to one for each batch writer of predictions and
-        /// coins, two for token checks, one for readiness, and one for checks of a replica. Also the maximum number of
-        /// connections to a replica, in addition to one for checks.
+        /// Maximum number of connections of this process, in addition to one for each batch writer of predictions, coins
+        /// and answers, two for token checks, two for places in rooms, one for names on leaderboards, one for readiness,
+        /// and one for checks of a replica. Also the maximum number of connections to a replica, in addition to one for
+        /// checks.
         max_connections: u32 = "16",
         /// Whether `database.url` leads to PgBouncer in transaction mode. Connections are then shared, so the process
         /// sets nothing on them; `deploy/pgbouncer/pgbouncer.ini` does. Batch writers connect to the database with

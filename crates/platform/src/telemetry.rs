@@ -313,12 +313,7 @@ fn describe(recorder: metrics_exporter_prometheus::PrometheusRecorder) {
         "matchday_feed_changes_total",
         "Teams and matches created or changed by a feed, by feed"
     );
-    metrics::describe_counter!("matchday_webhooks_total", "Webhook delivery attempts, by outcome");
-    metrics::describe_counter!("matchday_reminders_total", "Reminders sent, by notifier and outcome");
-    metrics::describe_counter!(
-        "matchday_league_notifications_total",
-        "Notifications of places lost in a league, by notifier and outcome"
-    );
+    describe_delivery();
     metrics::describe_gauge!("matchday_stream_listeners", "Connected listeners of the live stream");
     metrics::describe_counter!("matchday_stream_dropped_total", "Listeners disconnected because they fell behind");
     metrics::describe_counter!("matchday_pages_built_total", "Cached pages built from the database");
@@ -330,6 +325,19 @@ fn describe_reads() {
     metrics::describe_counter!(
         "matchday_reads_total",
         "Reads that a replica may serve, by target (replica or primary) and reason for the primary"
+    );
+}
+
+fn describe_delivery() {
+    metrics::describe_counter!("matchday_webhooks_total", "Webhook delivery attempts, by outcome");
+    metrics::describe_counter!("matchday_reminders_total", "Reminders sent, by notifier and outcome");
+    metrics::describe_counter!(
+        "matchday_league_notifications_total",
+        "Notifications of places lost in a league, by notifier and outcome"
+    );
+    metrics::describe_counter!(
+        "matchday_notifications_total",
+        "Attempts to notify a device, by platform, kind and outcome"
     );
 }
 

@@ -46,6 +46,17 @@ impl Calibration {
         calibration
     }
 
+    /// Sum of all bins.
+    pub fn overall(&self) -> Bin {
+        let empty = Bin { from: 1, to: 100, ..Bin::default() };
+        self.bins.iter().fold(empty, |sum, bin| Bin {
+            count: sum.count + bin.count,
+            right: sum.right + bin.right,
+            confidence: sum.confidence + bin.confidence,
+            ..sum
+        })
+    }
+
     fn add(&mut self, confidence: Confidence, right: bool) {
         let percent = confidence.percent();
         self.settled += 1;
@@ -97,6 +108,7 @@ mod tests {
         for bin in of(&[]).bins {
             assert_eq!((bin.count, bin.average_confidence(), bin.hit_rate()), (0, None, None));
         }
+        assert_eq!(of(&[(0, true)]).overall().hit_rate(), None);
     }
 
     #[test]
@@ -108,6 +120,9 @@ mod tests {
         assert!(bins[2..9].iter().all(|&bin| bin == (0, 0)));
         assert_eq!((calibration.bins[0].average_confidence(), calibration.bins[0].hit_rate()), (Some(5.5), Some(0.5)));
         assert_eq!(calibration.bins[9].average_confidence(), Some(97.0));
+        let all = calibration.overall();
+        assert_eq!((all.from, all.to, all.count, all.right), (1, 100, 6, 4));
+        assert_eq!(all.average_confidence(), Some((1.0 + 10.0 + 11.0 + 91.0 + 200.0) / 6.0));
     }
 
     proptest! {

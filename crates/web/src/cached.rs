@@ -27,6 +27,11 @@ impl Wanted {
             gzip: headers.get(header::ACCEPT_ENCODING).is_some_and(takes_gzip),
         }
     }
+
+    /// Whether the client's copy has this validator.
+    pub fn is_unchanged(&self, etag: &HeaderValue) -> bool {
+        self.unless.as_ref().is_some_and(|unless| matches(unless, etag))
+    }
 }
 
 impl<S: Sync> FromRequestParts<S> for Wanted {
@@ -39,7 +44,7 @@ impl<S: Sync> FromRequestParts<S> for Wanted {
 
 /// Builds a response: 304, compressed or plain.
 pub fn page_response(page: &Page, wanted: &Wanted) -> Response {
-    let unchanged = wanted.unless.as_ref().is_some_and(|unless| matches(unless, &page.etag));
+    let unchanged = wanted.is_unchanged(&page.etag);
     let mut response = Response::new(match (unchanged, wanted.gzip) {
         (true, _) => Body::empty(),
         (false, true) => Body::from(page.gzipped()),

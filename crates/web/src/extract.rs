@@ -90,8 +90,13 @@ impl<S: WebState> FromRequest<S> for RawBody {
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
         let limit = request.extensions().get().map_or_else(|| state.body_limit(), |&BodyLimit(limit)| limit);
-        axum::body::to_bytes(request.into_body(), limit).await.map(Self).map_err(unread)
+        read_body(request.into_body(), limit).await.map(Self)
     }
+}
+
+/// Reads a body of at most this many bytes.
+pub async fn read_body(body: axum::body::Body, limit: usize) -> Result<bytes::Bytes, ApiError> {
+    axum::body::to_bytes(body, limit).await.map_err(unread)
 }
 
 fn unread(error: axum::Error) -> ApiError {

@@ -26,7 +26,7 @@ pub use client::{ClientAddress, ClientNetwork, PEER};
 pub use edge::{Edge, EdgeSettings, Shortcut};
 pub use edge::{overloaded, too_late};
 pub use error::{ApiError, ErrorBody, ErrorCode, retry_after};
-pub use extract::{BodyLimit, OptionalJson, Path, Query, RawBody, SecondPath, ValidJson};
+pub use extract::{BodyLimit, OptionalJson, Path, Query, RawBody, SecondPath, ValidJson, read_body};
 pub use limits::{LimitHeadersLayer, permitted, state_limit};
 
 /// Header with the idempotency key of a request, which is then performed once, however often it is sent.

@@ -10,7 +10,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::fields::{FromParameters, FromQuery, Parameters};
 
 /// Maximum page size. Larger values are reduced to it.
-const MOST_PER_PAGE: i64 = 100;
+pub const MOST_PER_PAGE: i64 = 100;
 
 /// Requested page of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoParams)]

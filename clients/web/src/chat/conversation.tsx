@@ -1,4 +1,7 @@
 import { type FormEvent, useCallback, useEffect, useLayoutEffect, useRef, useState } from "react";
+import { Link } from "wouter";
+import { Avatar } from "../people/avatar.tsx";
+import { profilePath } from "../people/person.ts";
 import { Loading, Problem } from "../ui/states.tsx";
 import { timeOfDay } from "../ui/time.ts";
 import { Moderate, useIsModerator } from "./moderate.tsx";
@@ -187,7 +190,7 @@ interface LineProps {
 }
 
 function Line({ roomId, message, follows, timeline, isModerator }: LineProps) {
-  const { from, text, at, isOwn, isNotice, state } = message;
+  const { from, sender, text, at, isOwn, isNotice, state } = message;
   if (isNotice) {
     return (
       <p className="announcement" dir="auto">
@@ -200,8 +203,10 @@ function Line({ roomId, message, follows, timeline, isModerator }: LineProps) {
       className={`message${isOwn ? " own" : ""}${follows ? " follows" : ""}${state === "failed" ? " failed" : ""}`}
       data-event={message.eventId}
     >
+      {!isOwn && !follows && <Avatar user={sender ?? { id: 0, username: from, name: null }} size={28} />}
       <p className="message-from">
-        <strong dir="auto">{isOwn ? "You" : from}</strong> <time dateTime={at.toISOString()}>{timeOfDay(at)}</time>
+        <strong dir="auto">{isOwn ? "You" : <Link href={profilePath(sender?.id ?? from)}>{from}</Link>}</strong>{" "}
+        <time dateTime={at.toISOString()}>{timeOfDay(at)}</time>
       </p>
       <p className="message-text" dir="auto">
         {text}

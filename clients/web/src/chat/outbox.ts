@@ -56,6 +56,7 @@ export function send(match: number, roomId: string, text: string, onSent: OnSent
     id: randomKey(),
     eventId: undefined,
     from: "",
+    sender: undefined,
     isNotice: false,
     isOwn: true,
     text,

@@ -1,6 +1,8 @@
 import type { MatrixClient, MatrixEvent } from "matrix-js-sdk";
 import { useCallback, useEffect, useState } from "react";
+import type { Person } from "../people/person.ts";
 import { openChat, refusals } from "./matrix.ts";
+import { knownSender } from "./senders.ts";
 
 export interface Message {
   id: string;
@@ -8,6 +10,8 @@ export interface Message {
   eventId: string | undefined;
   /** Username: the part of the chat id before the colon. */
   from: string;
+  /** The sender's account, if it is known. The homeserver does not name it. */
+  sender: Person | undefined;
   /** Whether the service's bot sent it, for example to announce a goal. */
   isNotice: boolean;
   isOwn: boolean;
@@ -157,6 +161,7 @@ function messagesOf(client: MatrixClient, events: MatrixEvent[]): Message[] {
         id: idOf(event),
         eventId: event.status === null ? event.getId() : undefined,
         from,
+        sender: knownSender(from),
         isNotice: from === "matchday",
         isOwn: event.getSender() === client.getUserId(),
         text: String(event.getContent().body),

@@ -3,6 +3,7 @@ import { useCallback, useEffect, useState } from "react";
 import { matchday, useMe } from "../session/session.ts";
 import { useIsInUse } from "../ui/refresh.ts";
 import * as outbox from "./outbox.ts";
+import { rememberSender } from "./senders.ts";
 import type { Message, Timeline } from "./timeline.ts";
 
 /** Number of messages kept on the page. */
@@ -98,10 +99,13 @@ const withMessage =
 
 function messageOf(item: Extract<Schemas["StreamChat"], { type: "message" }>, me: number): Message {
   const { user_id, username } = item.sender;
+  const sender = user_id === null ? undefined : { ...item.sender, id: user_id };
+  if (sender) rememberSender(sender);
   return {
     id: item.event_id,
     eventId: item.event_id,
     from: username,
+    sender,
     isNotice: user_id === null && username === "matchday",
     isOwn: user_id === me,
     text: item.body,

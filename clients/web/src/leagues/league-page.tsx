@@ -3,6 +3,7 @@ import { useState } from "react";
 import { Link, useLocation } from "wouter";
 import { counted, formatNumber, ordinal } from "../matches/labels.ts";
 import { useTournaments } from "../matches/tournaments.ts";
+import { UserLink } from "../people/user-link.tsx";
 import { matchday } from "../session/session.ts";
 import { RoundSelect } from "../table/round-select.tsx";
 import { RoundState } from "../table/round-state.tsx";
@@ -198,7 +199,7 @@ function About({ league }: { league: League }) {
         </dd>
         <dt>Owner</dt>
         <dd>
-          <Name>{owner.name ?? owner.username}</Name>
+          <UserLink user={owner} />
         </dd>
       </dl>
     </section>

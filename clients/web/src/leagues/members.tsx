@@ -1,6 +1,7 @@
 import { useRef, useState } from "react";
 import { flushSync } from "react-dom";
 import { useLocation } from "wouter";
+import { UserCell } from "../people/user-link.tsx";
 import { matchday, useMe } from "../session/session.ts";
 import { Name } from "../ui/name.tsx";
 import { Question } from "../ui/question.tsx";
@@ -62,12 +63,7 @@ export function Members({ league, removed }: { league: League; removed: () => vo
 }
 
 function MemberName({ user }: { user: Row["user"] }) {
-  return (
-    <span className="member-name">
-      <Name>{user.name ?? user.username}</Name>
-      {user.name !== null && <span className="small soft">{user.username}</span>}
-    </span>
-  );
+  return <UserCell user={user}>{user.name !== null && <span className="small soft">{user.username}</span>}</UserCell>;
 }
 
 function Member({ league, user, removed }: { league: League; user: Row["user"]; removed: () => void }) {

@@ -1,7 +1,7 @@
 import { useState } from "react";
 import { formatNumber } from "../matches/labels.ts";
+import { UserCell } from "../people/user-link.tsx";
 import { useMe } from "../session/session.ts";
-import { Name } from "../ui/name.tsx";
 import { errorMessage } from "../ui/states.tsx";
 import type { LeagueTable, Row } from "./league-table.ts";
 import { Movement } from "./movement.tsx";
@@ -91,12 +91,13 @@ function Rows({ rows, me, hasMovement, changed, apart }: RowsProps) {
             </td>
           )}
           <th scope="row">
-            <Name>{user.name ?? user.username}</Name>
-            {user.id === me && <span className="tag own">You</span>}
-            {user.name !== null && <span className="small soft wide-line">{user.username}</span>}
-            <span className="small soft narrow-only">
-              {exact} exact · {correct}/{settled} correct
-            </span>
+            <UserCell user={user}>
+              {user.id === me && <span className="tag own">You</span>}
+              {user.name !== null && <span className="small soft wide-line">{user.username}</span>}
+              <span className="small soft narrow-only">
+                {exact} exact · {correct}/{settled} correct
+              </span>
+            </UserCell>
           </th>
           <td className="wide-only">{exact}</td>
           <td className="wide-only">

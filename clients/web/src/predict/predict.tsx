@@ -47,7 +47,8 @@ export function Predict({ match, rules, own, saved, closed }: Props) {
     try {
       const body = { event_id: match.id, prediction: pick, score_prediction: score, confidence, advances, joker };
       const { data } = await matchday.post("/api/auth/predictions", { body });
-      saved({ ...data, user: { id: me.id, username: me.username, name: me.name } });
+      const { id, username, name, avatar_url } = me;
+      saved({ ...data, user: { id, username, name, ...(avatar_url && { avatar_url }) } });
       discard();
       notifyTabs();
     } catch (error) {

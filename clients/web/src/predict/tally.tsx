@@ -1,6 +1,7 @@
 import type { Schemas } from "@matchday/client";
-import { percentages } from "../matches/labels.ts";
+import { isOpen, percentages } from "../matches/labels.ts";
 import { Name } from "../ui/name.tsx";
+import { AllPredictions } from "./all-predictions.tsx";
 
 type Counts = Pick<Schemas["StreamTally"], "total_predictions" | "prediction_distribution" | "average_confidence">;
 
@@ -42,6 +43,8 @@ export function Tally({ match, tally, hasDraws }: { match: Schemas["Event"]; tal
             ))}
           </ul>
           <p className="small soft">Average confidence: {Math.round(sure)}%</p>
+          {/* While the match is open, the picks of others would influence the fan. */}
+          {!isOpen(match) && <AllPredictions match={match} />}
         </>
       )}
     </section>

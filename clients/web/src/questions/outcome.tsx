@@ -4,6 +4,7 @@ import { matchday } from "../session/session.ts";
 import { Name } from "../ui/name.tsx";
 import { useResource } from "../ui/resource.ts";
 import { Loaded } from "../ui/states.tsx";
+import { AllAnswers } from "./all-answers.tsx";
 import { draftOf, isRight, type Question, rightOf } from "./answer.ts";
 import { AnswerText, labelOf } from "./answer-text.tsx";
 import { barsOf } from "./distribution.ts";
@@ -99,7 +100,12 @@ function Everyone({ question, teams, isOpened }: Props & { isOpened: boolean }) 
         <span>How fans answered</span>
         <span className="small soft numbers">{counted(question.answers_count, "answer")}</span>
       </summary>
-      {isOpen && <Bars question={question} teams={teams} />}
+      {isOpen && (
+        <div className="stack">
+          <Bars question={question} teams={teams} />
+          <AllAnswers question={question} teams={teams} />
+        </div>
+      )}
     </details>
   );
 }

@@ -92,8 +92,8 @@ function OutcomeText({ outcome, match }: { outcome: Outcome; match: Schemas["Eve
             <PickText prediction={receipt} match={match} />
             <PickExtras prediction={receipt} match={match} />
           </strong>
-          . Changes after kick-off don't count. If you never made this prediction, download the proof and contact the
-          club's support.
+          . Changes after kick-off don't count. If you never made this prediction, download the proof and contact
+          support.
         </Result>
       );
     }
@@ -101,7 +101,7 @@ function OutcomeText({ outcome, match }: { outcome: Outcome; match: Schemas["Eve
       return (
         <Result label="Not verified" tone="bad">
           The proof of your prediction doesn't match the published seals. Try again. If it still doesn't match, download
-          the proof and contact the club's support.
+          the proof and contact support.
         </Result>
       );
     case "unsupported":

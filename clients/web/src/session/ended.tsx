@@ -17,7 +17,7 @@ const texts: Record<Ending, { title: string; text: string[]; next: string }> = {
     title: "Your account is suspended",
     text: [
       "A moderator suspended this account. Until the suspension ends, you can't make predictions or use the chat.",
-      "If you think this is a mistake, contact the club's support.",
+      "If you think this is a mistake, contact support.",
     ],
     next: "Use another number",
   },

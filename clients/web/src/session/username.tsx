@@ -2,9 +2,19 @@ import { MatchdayError } from "@matchday/client";
 import { useEffect, useState } from "react";
 import { matchday } from "./session.ts";
 
-/** Username of a new account. It cannot be changed later, because the chat id contains it. */
-export function UsernameField(props: { value: string; setValue: (value: string) => void; fault: string | undefined }) {
-  const { value, setValue, fault } = props;
+interface Props {
+  label?: string;
+  /** Shown while there is no hint about the value. */
+  help?: string;
+  value: string;
+  setValue: (value: string) => void;
+  fault: string | undefined;
+}
+
+/** Field for a username that the fan chooses. It cannot be changed later, because the chat id contains it. */
+export function UsernameField(props: Props) {
+  const { label = "Username", value, setValue, fault } = props;
+  const { help = "You can't change it later. Leave it empty to get a random one." } = props;
   const [hint, setHint] = useState("");
   const [suggestions, setSuggestions] = useState<string[]>([]);
 
@@ -26,7 +36,7 @@ export function UsernameField(props: { value: string; setValue: (value: string) 
 
   return (
     <div className="field">
-      <label htmlFor="username">Username</label>
+      <label htmlFor="username">{label}</label>
       <input
         id="username"
         autoComplete="username"
@@ -39,7 +49,7 @@ export function UsernameField(props: { value: string; setValue: (value: string) 
         aria-describedby="username-help"
       />
       <p id="username-help" className={fault ? "fault" : "small soft"} aria-live="polite">
-        {fault ?? (hint || "You can't change it later. Leave it empty to get a random one.")}
+        {fault ?? (hint || help)}
       </p>
       {suggestions.length > 0 && (
         <ul className="suggestions" aria-label="Available usernames">

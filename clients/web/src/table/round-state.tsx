@@ -1,8 +1,8 @@
 import type { Schemas } from "@matchday/client";
 import { Fragment } from "react";
 import { formatNumber } from "../matches/labels.ts";
+import { UserLink } from "../people/user-link.tsx";
 import { useMe } from "../session/session.ts";
-import { Name } from "../ui/name.tsx";
 
 interface Props {
   meta: Pick<Schemas["LeaderboardMeta"], "round" | "round_complete" | "winners">;
@@ -29,7 +29,7 @@ export function RoundState({ meta, points }: Props) {
               {winners.map((user, number) => (
                 <Fragment key={user.id}>
                   {number > 0 && (number === winners.length - 1 ? " and " : ", ")}
-                  <Name>{user.name ?? user.username}</Name>
+                  <UserLink user={user} />
                   {user.id === me.id && " (you)"}
                 </Fragment>
               ))}

@@ -2,7 +2,7 @@ import { matchday } from "../session/session.ts";
 import { useResource } from "../ui/resource.ts";
 import type { Scope } from "./table-page.tsx";
 
-/** Selects the leaderboard: everyone, a tournament or one of the fan's rooms. */
+/** Selects the leaderboard: all tournaments, one of them or one of the fan's rooms. */
 export function ScopeSelect({ scope, choose }: { scope: Scope; choose: (path: string) => void }) {
   const { data } = useResource(async (signal) => {
     const [tournaments, rooms] = await Promise.all([
@@ -21,7 +21,7 @@ export function ScopeSelect({ scope, choose }: { scope: Scope; choose: (path: st
       <span className="unseen">Leaderboard</span>
       {/* Until the options are loaded, only the current one is shown. */}
       <select className="select" value={value} onChange={(event) => choose(event.target.value)} disabled={!data}>
-        <option value="/table">Everyone</option>
+        <option value="/table">All tournaments</option>
         {!data && value !== "/table" && <option value={value}>…</option>}
         {data && data.tournaments.length > 0 && (
           <optgroup label="Tournaments">

@@ -3,10 +3,11 @@ import { useState } from "react";
 import { useLocation } from "wouter";
 import { useLive } from "../live/live.tsx";
 import { formatNumber, ordinal } from "../matches/labels.ts";
+import { UserCell } from "../people/user-link.tsx";
 import { matchday, useMe } from "../session/session.ts";
-import { Name } from "../ui/name.tsx";
 import { Page } from "../ui/page.tsx";
 import { useResource } from "../ui/resource.ts";
+import { useSessionState } from "../ui/session-state.ts";
 import { Loaded } from "../ui/states.tsx";
 import { RoundSelect } from "./round-select.tsx";
 import { RoundState } from "./round-state.tsx";
@@ -19,15 +20,28 @@ const periods: { value: Period; name: string }[] = [
   { value: "month", name: "This month" },
   { value: "week", name: "This week" },
 ];
+type Among = Schemas["LeaderboardMeta"]["among"];
+const groups: { value: Among; name: string }[] = [
+  { value: "all", name: "Everyone" },
+  { value: "following", name: "People you follow" },
+];
 
 /** Scope of a leaderboard: empty for all fans, or a tournament, a round of it, or a room. */
 export type Scope = { tournament_id?: number; round?: number; room_id?: string };
 
 export function TablePage({ scope }: { scope: Scope }) {
   const [period, setPeriod] = useState<Period>("all");
+  const [chosen, setAmong] = useSessionState<Among>("table.among", "all");
   const [, navigate] = useLocation();
-  // A round has its own dates.
-  const query = { ...scope, ...(scope.round === undefined && { period }), per_page: 50 };
+  // A room has its own users.
+  const among = scope.room_id === undefined ? chosen : "all";
+  const query = {
+    ...scope,
+    // A round has its own dates.
+    ...(scope.round === undefined && { period }),
+    ...(among !== "all" && { among }),
+    per_page: 50,
+  };
   const resource = useResource(
     (signal) => matchday.get("/api/auth/leaderboards", { params: { query }, signal }),
     [query],
@@ -49,6 +63,17 @@ export function TablePage({ scope }: { scope: Scope }) {
             choose={(path) => navigate(path)}
           />
         )}
+        {scope.room_id === undefined && (
+          <fieldset className="choice">
+            <legend className="unseen">Show</legend>
+            {groups.map(({ value, name }) => (
+              <label key={value}>
+                <input type="radio" name="among" checked={among === value} onChange={() => setAmong(value)} />
+                {name}
+              </label>
+            ))}
+          </fieldset>
+        )}
         {scope.round === undefined && (
           <fieldset className="choice">
             <legend className="unseen">Period</legend>
@@ -66,10 +91,22 @@ export function TablePage({ scope }: { scope: Scope }) {
           <>
             {meta.round !== null && <RoundState meta={meta} points={data.top[0]?.points} />}
             <Board data={data} players={meta.total_players} />
+            {among === "following" && <FollowHint players={meta.total_players} />}
           </>
         )}
       </Loaded>
     </Page>
+  );
+}
+
+/** Shown while there is no one to compare with. */
+function FollowHint({ players }: { players: number }) {
+  if (players > 1) return null;
+  return (
+    <p className="card empty">
+      People you follow appear here as soon as they have points. To follow someone, open their profile from the
+      leaderboard or from a league.
+    </p>
   );
 }
 
@@ -129,8 +166,11 @@ function Rows({ entries, me, apart }: { entries: Schemas["LeaderboardEntry"][]; 
             <span className="rank">{rank}</span>
           </td>
           <th scope="row">
-            <Name>{user.name ?? user.username}</Name>
-            <span className="small soft">{user.id === me ? "You" : user.username}</span>
+            <UserCell user={user}>
+              {(user.id === me || user.name !== null) && (
+                <span className="small soft">{user.id === me ? "You" : user.username}</span>
+              )}
+            </UserCell>
           </th>
           <td className="wide-only">{exact}</td>
           <td>

@@ -59,6 +59,9 @@ export function cameFrom(other: string): boolean {
   return from === other;
 }
 
+/** Path of the previous history entry, if it belongs to the app. */
+export const previousPath = (): string | undefined => from;
+
 /** Scrolls to the position of this entry when the content is long enough. Stops if the fan scrolls. */
 export function restore(): () => void {
   const target = wanted;

@@ -27,6 +27,11 @@ impl Service {
         self.process.id()
     }
 
+    /// Kills the process without warning.
+    pub(crate) fn kill(self) {
+        let _ = Command::new("kill").arg("-KILL").arg(self.id().to_string()).status();
+    }
+
     /// Sum of a metric over all label sets that contain `label`.
     pub(crate) async fn counted(&self, name: &str, label: &str) -> anyhow::Result<f64> {
         let metrics = reqwest::get(format!("http://{}/metrics", self.private)).await?.text().await?;

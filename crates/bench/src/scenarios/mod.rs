@@ -4,8 +4,10 @@ mod announcements;
 mod answers;
 mod backend_coins;
 mod deduct;
+mod devices;
 mod events_list;
 mod facts;
+mod follows;
 mod history;
 mod idle;
 mod idle_processes;
@@ -59,7 +61,7 @@ pub(crate) struct Scenario {
 }
 
 /// All scenarios, in the order of the report.
-pub(crate) const ALL: [Scenario; 26] = [
+pub(crate) const ALL: [Scenario; 28] = [
     Scenario { name: "events-list", run: |stage| Box::pin(events_list::run(stage)) },
     Scenario { name: "predict-burst", run: |stage| Box::pin(predictions::burst(stage)) },
     Scenario { name: "predict-lone", run: |stage| Box::pin(predictions::lone(stage)) },
@@ -83,7 +85,9 @@ pub(crate) const ALL: [Scenario; 26] = [
     Scenario { name: "seal", run: |stage| Box::pin(seal::run(stage)) },
     Scenario { name: "rule-sets", run: |stage| Box::pin(rule_sets::run(stage)) },
     Scenario { name: "leagues", run: |stage| Box::pin(leagues::run(stage)) },
+    Scenario { name: "devices", run: |stage| Box::pin(devices::run(stage)) },
     Scenario { name: "facts", run: |stage| Box::pin(facts::run(stage)) },
+    Scenario { name: "follows", run: |stage| Box::pin(follows::run(stage)) },
     Scenario { name: "history", run: |stage| Box::pin(history::predictions(stage)) },
     Scenario { name: "history-ledger", run: |stage| Box::pin(history::ledger(stage)) },
 ];

@@ -2,7 +2,7 @@
 //! spectators.
 
 pub mod accounts;
-mod blocks;
+pub(crate) mod blocks;
 pub mod filters;
 pub mod keys;
 pub(crate) mod members;
@@ -16,3 +16,4 @@ pub mod roles;
 pub mod room_moderation;
 pub mod rooms;
 pub mod view;
+pub(crate) mod visibility;

@@ -4,5 +4,6 @@
 pub mod announcements;
 pub mod facts;
 pub mod live;
+pub mod mentions;
 pub mod notifications;
 pub mod webhooks;

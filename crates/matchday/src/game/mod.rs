@@ -1,6 +1,7 @@
-//! Predictions, questions, points, leaderboards, leagues and coins.
+//! Predictions, questions, points, leaderboards, leagues, coins, profiles and follows.
 
 pub mod coins;
+pub mod follows;
 pub mod leagues;
 pub mod predictions;
 pub mod profile;

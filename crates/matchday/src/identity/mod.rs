@@ -2,6 +2,7 @@
 
 pub mod account_deletion;
 pub mod accounts;
+pub mod avatars;
 pub mod callers;
 pub mod codes;
 pub mod idempotency;
@@ -9,6 +10,7 @@ pub mod login;
 pub mod operators;
 pub mod phone;
 pub mod phone_moves;
+pub mod privacy;
 pub mod server_keys;
 pub mod sessions;
 pub mod sms;

@@ -380,10 +380,18 @@ fn openapi_lists_every_operation_and_its_errors() {
     GET /api/auth/coins get_coins 200 401 403 422 429 500 503
     POST /api/auth/coins/deduct deduct_coins 200 400 401 403 409 413 422 429 500 503
     POST /api/auth/daily-coins claim_daily_coins 200 400 401 403 409 422 429 500 503
+    GET /api/auth/devices list_devices 200 401 403 429 500 503
+    DELETE /api/auth/devices/{device} remove_device 200 401 403 404 429 500 503
+    GET /api/auth/devices/{device} get_device 200 401 403 404 429 500 503
+    PUT /api/auth/devices/{device} save_device 200 400 401 403 404 409 413 422 429 500 503
     GET /api/auth/events list_events 200 304 401 403 422 429 500 503
     GET /api/auth/events/{event} get_event 200 401 403 404 429 500 503
     GET /api/auth/events/{event}/points-preview preview_points 200 401 403 404 422 429 500 503
     GET /api/auth/events/{event}/predictions list_event_predictions 200 401 403 404 422 429 500 503
+    GET /api/auth/followers list_followers 200 401 403 422 429 500 503
+    GET /api/auth/follows list_follows 200 401 403 422 429 500 503
+    DELETE /api/auth/follows/{user} unfollow_user 200 401 403 404 429 500 503
+    PUT /api/auth/follows/{user} follow_user 200 401 403 404 409 422 429 500 503
     GET /api/auth/leaderboards get_leaderboard 200 401 403 422 429 500 503
     GET /api/auth/leagues list_leagues 200 401 403 422 429 500 503
     POST /api/auth/leagues create_league 201 400 401 403 409 413 422 429 500 503
@@ -402,6 +410,8 @@ fn openapi_lists_every_operation_and_its_errors() {
     POST /api/auth/matrix-keys/reset/initiate initiate_key_reset 200 401 403 409 422 429 500 503
     DELETE /api/auth/me delete_me 200 400 401 403 409 413 422 429 500 503
     GET /api/auth/me get_me 200 401 403 429 500 503
+    DELETE /api/auth/me/avatar delete_avatar 200 401 403 429 500 503
+    PUT /api/auth/me/avatar save_avatar 200 401 403 409 413 415 422 429 500 503
     GET /api/auth/me/calibration get_calibration 200 401 403 429 500 503
     POST /api/auth/me/deletion request_deletion 200 401 403 409 422 429 500 503
     GET /api/auth/me/export export_me 200 401 403 429 500 503
@@ -409,6 +419,8 @@ fn openapi_lists_every_operation_and_its_errors() {
     PUT /api/auth/me/notifications save_notifications 200 400 401 403 413 422 429 500 503
     POST /api/auth/me/notifications/push add_push_subscription 200 400 401 403 409 413 422 429 500 503
     DELETE /api/auth/me/notifications/push/{id} remove_push_subscription 200 401 403 404 429 500 503
+    GET /api/auth/me/privacy get_privacy 200 401 403 429 500 503
+    PUT /api/auth/me/privacy change_privacy 200 400 401 403 413 422 429 500 503
     GET /api/auth/predictions list_own_predictions 200 401 403 422 429 500 503
     POST /api/auth/predictions save_prediction 200 201 400 401 403 404 409 413 422 429 500 503
     GET /api/auth/predictions/{id}/explanation explain_prediction 200 401 403 404 429 500 503
@@ -433,8 +445,10 @@ fn openapi_lists_every_operation_and_its_errors() {
     POST /api/auth/update-user-info update_user_info 200 400 401 403 409 413 422 429 500 503
     POST /api/auth/username/check check_username 200 400 413 422 429 500 503
     POST /api/auth/username/generate generate_usernames 200 400 413 422 429 500 503
+    GET /api/auth/users/{user} get_profile 200 401 403 404 429 500 503
     POST /api/auth/verify-phone verify_phone 200 400 401 403 409 413 422 429 500 503
     POST /api/auth/verify-phone/initiate initiate_verification 200 400 401 403 409 413 422 429 500 503
+    GET /api/avatars/{file} get_avatar 200 304 404 422 500 503
     POST /api/code/request request_code 200 400 413 422 429 500 503
     POST /api/code/verify verify_code 200 400 401 403 413 422 429 500 503
     GET /api/contact get_contact 200 404 500 503

@@ -49,6 +49,31 @@ pub struct TestApp {
     owner: PgPool,
 }
 
+/// A database clock that starts a day before the test's clock, whatever the date is, and runs. A match that starts soon by
+/// the test's clock is open for predictions, which the database decides.
+const RUNNING_CLOCK: &str = "create schema clock;
+    do $$
+    declare
+        ahead interval := '2026-11-19 15:00:00+00' - clock_timestamp();
+        name text;
+    begin
+        foreach name in array array['now', 'clock_timestamp', 'statement_timestamp'] loop
+            execute format('create function clock.%1$I() returns timestamptz language sql as
+                $f$select pg_catalog.%1$I() + interval %2$L$f$', name, ahead);
+        end loop;
+    end $$;
+    grant usage on schema clock to matchday_app";
+
+/// A database clock that only [`TestApp::advance_database`] moves.
+const STANDING_CLOCK: &str = "create schema clock;
+    create table clock.shows (moment timestamptz not null);
+    insert into clock.shows values ('2026-11-20 15:00:00+00');
+    create function clock.now() returns timestamptz language sql as 'select moment from clock.shows';
+    create function clock.clock_timestamp() returns timestamptz language sql as 'select moment from clock.shows';
+    create function clock.statement_timestamp() returns timestamptz language sql as 'select moment from clock.shows';
+    grant usage on schema clock to matchday_app;
+    grant select on clock.shows to matchday_app";
+
 impl TestApp {
     /// Runs a test. It fails if the test leaves messages in the outbox that it did not take, because published messages
     /// are part of the behaviour under test. Registration messages are exempt: many tests register users only as a
@@ -75,27 +100,9 @@ impl TestApp {
     /// Like [`Self::run_with`], with a database clock that only [`Self::advance_database`] moves. It starts at the same
     /// time as the test's clock.
     pub async fn run_with_database_clock(changes: &[(&str, &str)], test: impl AsyncFnOnce(&Self)) {
-        // The schema `clock` shadows the built-in functions, because `pg_catalog` comes last in the search path.
-        const CLOCK: &str = "create schema clock;
-            create table clock.shows (moment timestamptz not null);
-            insert into clock.shows values ('2026-11-20 15:00:00+00');
-            create function clock.now() returns timestamptz language sql as 'select moment from clock.shows';
-            create function clock.clock_timestamp() returns timestamptz language sql
-                as 'select moment from clock.shows';
-            create function clock.statement_timestamp() returns timestamptz language sql
-                as 'select moment from clock.shows';
-            grant usage on schema clock to matchday_app;
-            grant select on clock.shows to matchday_app";
         let changes: Vec<_> =
             [("MATCHDAY_MATRIX__HOMESERVER_URL", "")].into_iter().chain(changes.iter().copied()).collect();
-        with_database(async |owner| {
-            let mut connection = PgConnection::connect_with(&owner).await.expect("connected");
-            connection.execute(CLOCK).await.expect("a clock");
-            let [service, owner] =
-                [as_service(&owner), owner].map(|who| who.options([("search_path", "clock,public,pg_catalog")]));
-            Box::pin(Self::run_on(service, owner, 1, &changes, test)).await;
-        })
-        .await;
+        Self::run_on(STANDING_CLOCK, 1, &changes, test).await;
     }
 
     /// Advances the database's clock but not the process's, because the two may run on different machines.
@@ -108,11 +115,24 @@ impl TestApp {
     }
 
     async fn run_seeded(seed: u64, changes: &[(&str, &str)], test: impl AsyncFnOnce(&Self)) {
-        // Boxed because test futures are large and every wrapper would otherwise contain them inline.
-        with_database(async |owner| Box::pin(Self::run_on(as_service(&owner), owner, seed, changes, test)).await).await;
+        Self::run_on(RUNNING_CLOCK, seed, changes, test).await;
     }
 
-    async fn run_on(
+    async fn run_on(database_clock: &'static str, seed: u64, changes: &[(&str, &str)], test: impl AsyncFnOnce(&Self)) {
+        // Boxed because test futures are large and every wrapper would otherwise contain them inline.
+        with_database(async |owner| {
+            let mut connection = PgConnection::connect_with(&owner).await.expect("connected");
+            connection.execute(database_clock).await.expect("a clock");
+            connection.close().await.expect("closed");
+            // The schema `clock` shadows the built-in functions, because `pg_catalog` comes last in the search path.
+            let [service, owner] =
+                [as_service(&owner), owner].map(|who| who.options([("search_path", "clock,public,pg_catalog")]));
+            Box::pin(Self::run_with_roles(service, owner, seed, changes, test)).await;
+        })
+        .await;
+    }
+
+    async fn run_with_roles(
         service: PgConnectOptions,
         owner: PgConnectOptions,
         seed: u64,
@@ -121,6 +141,10 @@ impl TestApp {
     ) {
         let prefix = unique("test");
         let mut changes = changes.to_vec();
+        // Keys of avatars repeat, because the random source of tests does.
+        let images = std::env::temp_dir().join("matchday-test-avatars").join(&prefix);
+        let store = format!("file://{}", images.display());
+        changes.splice(0..0, [("MATCHDAY_AVATARS__STORE", store.as_str())]);
         changes.extend([("MATCHDAY_REDIS__PREFIX", prefix.as_str()), ("MATCHDAY_NATS__PREFIX", &prefix)]);
         let config = test_config(&changes);
         let clock = Arc::new(MockClock::at(datetime!(2026-11-20 15:00 UTC)));
@@ -135,6 +159,8 @@ impl TestApp {
         assert!(left.is_empty(), "the test left messages in the outbox: {left:?}");
         test_app.app.core.db.close().await;
         test_app.owner.close().await;
+        // Most tests store no image.
+        let _ = std::fs::remove_dir_all(images);
     }
 
     fn reaching(app: App, clock: Arc<MockClock>, owner: PgPool) -> Self {

@@ -16,6 +16,9 @@ pub use self::{
 };
 use crate::config::Config;
 
+/// A PNG with one red pixel.
+pub const TINY_PNG: &[u8] = include_bytes!("tiny.png");
+
 /// Configuration for the development dependencies, from the environment that `dev/up` writes, with these changes.
 pub fn test_config(changes: &[(&str, &str)]) -> Config {
     let ours = [

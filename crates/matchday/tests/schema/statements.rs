@@ -155,8 +155,10 @@ impl<'a> Statement<'a> {
 
     /// Whether a distribution column is compared with a parameter, so Citus knows the shards.
     fn is_pruned(&self) -> bool {
-        KEYS.iter()
-            .any(|key| self.text.contains(&format!("{key} = $")) || self.text.contains(&format!("{key} = any($")))
+        // In other tables, a column of this name does not determine the shard.
+        let of_tokens = self.tables.contains("device_tokens").then_some("token_hash");
+        let compares = |key| self.text.contains(&format!("{key} = $")) || self.text.contains(&format!("{key} = any($"));
+        KEYS.into_iter().chain(of_tokens).any(compares)
     }
 
     /// Whether `unnest` of a parameter gives values of a distribution column, as in `unnest($1) as n (user_id)`, or of an

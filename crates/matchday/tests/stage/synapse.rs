@@ -73,7 +73,11 @@ impl Synapse {
             ("app_service_config_files", format!("[{}, {}]", path("appservice.yaml"), path("appservice-push.yaml"))),
             ("media_store_path", path("media")),
         ];
-        let settings = settings.iter().fold(read("homeserver.yaml"), |text, (key, value)| with(&text, key, value));
+        let mut settings = settings.iter().fold(read("homeserver.yaml"), |text, (key, value)| with(&text, key, value));
+        // An earlier `dev/up` did not allow pushers to reach loopback.
+        if !settings.contains("ip_range_whitelist") {
+            settings.push_str("\nip_range_whitelist: [\"127.0.0.1\"]\n");
+        }
         fs::write(directory.join("homeserver.yaml"), settings).expect("written");
         fs::write(directory.join("appservice.yaml"), read("appservice.yaml")).expect("written");
         // Events must not reach a service that listens on the address of the development setup.

@@ -5,7 +5,10 @@ use std::{collections::BTreeSet, time::Duration};
 use matchday::testing::{eventually, with_database};
 use sqlx::{PgPool, types::Uuid};
 
-use crate::process::Setting;
+use crate::{
+    client::{PATIENCE, within},
+    process::Setting,
+};
 
 /// Holders of the unexpired leases with a length of at most five seconds.
 async fn holders(db: &PgPool) -> BTreeSet<Uuid> {
@@ -19,7 +22,7 @@ async fn count(db: &PgPool) -> i64 {
 }
 
 /// Number of periodic tasks that one process runs.
-const TASKS: i64 = 21;
+const TASKS: i64 = 24;
 
 #[tokio::test]
 async fn stopped_or_killed_process_hands_over_its_tasks() {
@@ -43,7 +46,7 @@ async fn stopped_or_killed_process_hands_over_its_tasks() {
 
         let third = setting.start(&["worker"]);
         second.kill();
-        eventually("the third process takes over", async || {
+        within(PATIENCE, "the third process takes over", async || {
             let holders = holders(&db).await;
             holders.len() == 1 && holders != of_second
         })

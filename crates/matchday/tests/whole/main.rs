@@ -7,6 +7,7 @@ mod stage;
 
 mod account_deletion;
 mod announcements;
+mod avatars;
 mod catalogue;
 mod coins;
 mod commands;
@@ -17,8 +18,10 @@ mod leases;
 mod limits;
 mod login;
 mod membership_sync;
+mod mentions;
 mod moderation;
 mod notifications;
+mod phones;
 mod relay;
 mod revocation;
 mod rooms;

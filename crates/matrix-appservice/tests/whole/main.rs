@@ -2,12 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "test helpers may panic")]
 
+mod avatars;
 mod fake_server;
 mod faults;
 mod hostile_rooms;
 mod keys;
 mod members;
 mod messages;
+mod pushers;
 mod rooms;
 mod service;
 mod synapse;

@@ -25,7 +25,7 @@ use crate::{
     },
     delivery::webhooks::service::WebhookError,
     game::questions::decisions::DecisionError,
-    identity::{operators::Operator, server_keys::service::KeyError},
+    identity::{avatars::service::AvatarError, operators::Operator, server_keys::service::KeyError},
 };
 
 /// Maximum time a request waits for a permit.
@@ -276,6 +276,18 @@ impl From<ModerationError> for PageError {
             }
             ModerationError::Unchanged => Self::Conflict("The user's status is already as requested.".into()),
             ModerationError::Database(error) => error.into(),
+            other => Self::Internal(other.into()),
+        }
+    }
+}
+
+impl From<AvatarError> for PageError {
+    fn from(error: AvatarError) -> Self {
+        match error {
+            AvatarError::NoSuchAccount => Self::NotFound("user"),
+            AvatarError::NoAvatar => Self::Conflict("The user has no avatar.".into()),
+            AvatarError::Storage(error) => Self::Unavailable("The object store", error.to_string()),
+            AvatarError::Database(error) => error.into(),
             other => Self::Internal(other.into()),
         }
     }

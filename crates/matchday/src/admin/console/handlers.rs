@@ -41,6 +41,7 @@ use crate::{
     game::questions::decisions::{Decision, DecisionError, QuestionDetails, Resolution},
     identity::{
         accounts::restrictions::Restriction,
+        avatars::Size,
         operators::service::ActionFilter,
         phone::Phone,
         server_keys::{
@@ -382,6 +383,29 @@ pub(super) async fn show_user(
     let recorded = recorded_of(&state, format!("user:{user}")).await?;
     let body = pages::users::show(&viewer, &found, &recorded, state.clock.now());
     Ok(Page::new(&viewer, "/console/users", &found.row.username).notice(query.get("notice")).show(&body))
+}
+
+pub(super) async fn get_avatar(
+    State(state): State<ConsoleState>,
+    PathId(user): PathId<UserId>,
+    _: Acting<Viewer>,
+) -> PageResult {
+    let image = state.avatars.image_of(user, Size::Large).await?.ok_or(PageError::NotFound("avatar"))?;
+    let headers = [
+        (header::CONTENT_TYPE, HeaderValue::from_static("image/jpeg")),
+        (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
+        (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+    ];
+    Ok((headers, image).into_response())
+}
+
+pub(super) async fn remove_avatar(
+    State(state): State<ConsoleState>,
+    PathId(user): PathId<UserId>,
+    posted: Posted<Moderator>,
+) -> PageResult {
+    state.avatars.remove_by_operator(user, &posted.operator()?).await?;
+    Ok(redirect_with_notice(&format!("/console/users/{user}"), "avatar_removed"))
 }
 
 fn restriction(fields: &Fields) -> Option<Restriction> {

@@ -64,6 +64,8 @@ routes! {
     get "/console/users" => list_users: Some(Role::Viewer);
     post "/console/users" => search_users: Some(Role::Viewer);
     get "/console/users/{id}" => show_user: Some(Role::Viewer);
+    get "/console/users/{id}/avatar" => get_avatar: Some(Role::Viewer);
+    post "/console/users/{id}/avatar" => remove_avatar: Some(Role::Moderator);
     post "/console/users/{id}/restriction" => restrict_user: Some(Role::Moderator);
     get "/console/reports" => list_reports: Some(Role::Viewer);
     get "/console/reports/{id}" => show_report: Some(Role::Viewer);

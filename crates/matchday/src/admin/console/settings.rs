@@ -48,7 +48,7 @@ section! {
         role_claim: String = "groups",
         /// Groups whose members may view every page. An entry `user:NAME` names one operator instead of a group.
         viewers: Vec<String> = "",
-        /// Groups whose members may also handle reports, and mute and ban users. `user:NAME` names one operator.
+        /// Groups whose members may also handle reports and held messages, remove messages and avatars, and mute and ban users. `user:NAME` names one operator.
         moderators: Vec<String> = "",
         /// Groups whose members may perform every action. `user:NAME` names one operator.
         operators: Vec<String> = "",

@@ -14,7 +14,10 @@ use crate::{
     },
     delivery::{live::service::Live, webhooks::service::Webhooks},
     game::{questions::service::Questions, scores::service::Scores},
-    identity::{codes::service::Codes, operators::service::Operators, server_keys::service::ServerKeys},
+    identity::{
+        avatars::service::Avatars, codes::service::Codes, operators::service::Operators,
+        server_keys::service::ServerKeys,
+    },
 };
 
 /// Shared state of the routes. Cheap to clone.
@@ -24,6 +27,7 @@ pub struct ConsoleState(Arc<Services>);
 /// Services that the console reads and acts on.
 pub struct Services {
     pub console: Console,
+    pub avatars: Avatars,
     pub clock: Arc<dyn Clock>,
     pub streams: Streams,
     pub checks: Checks,

@@ -601,6 +601,7 @@ pub struct UserRow {
     /// Pages show only a part of it.
     pub phone: Option<Phone>,
     pub has_chat_account: bool,
+    pub has_avatar: bool,
     pub created_at: OffsetDateTime,
     pub banned_at: Option<OffsetDateTime>,
     /// End of the ban; `None` if it is permanent.
@@ -618,7 +619,8 @@ pub(super) async fn newest_users(
     sqlx::query_as!(
         UserRow,
         r#"select user_id as "id: UserId", username, username_is_generated, name, phone as "phone: Phone",
-                  has_chat_account, created_at, banned_at, banned_until, muted_at, muted_until
+                  has_chat_account, avatar_key is not null as "has_avatar!", created_at, banned_at, banned_until,
+                  muted_at, muted_until
            from users where user_id < coalesce($1, 9223372036854775807) order by user_id desc limit $2"#,
         below,
         most,
@@ -631,7 +633,8 @@ pub(super) async fn users_by_id(connection: &mut PgConnection, user: UserId) -> 
     sqlx::query_as!(
         UserRow,
         r#"select user_id as "id: UserId", username, username_is_generated, name, phone as "phone: Phone",
-                  has_chat_account, created_at, banned_at, banned_until, muted_at, muted_until
+                  has_chat_account, avatar_key is not null as "has_avatar!", created_at, banned_at, banned_until,
+                  muted_at, muted_until
            from users where user_id = $1"#,
         user.0,
     )
@@ -654,7 +657,8 @@ pub(super) async fn users_named_from(
     sqlx::query_as!(
         UserRow,
         r#"select u.user_id as "id: UserId", u.username, username_is_generated, name, phone as "phone: Phone",
-                  has_chat_account, created_at, banned_at, banned_until, muted_at, muted_until
+                  has_chat_account, avatar_key is not null as "has_avatar!", created_at, banned_at, banned_until,
+                  muted_at, muted_until
            from (select username, user_id from username_claims where username >= $1 order by username limit $2) c
            join users u on u.user_id = c.user_id
            where starts_with(c.username, $1) order by c.username"#,

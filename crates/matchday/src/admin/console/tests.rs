@@ -536,6 +536,39 @@ async fn users_are_found_by_name_id_or_full_phone() {
 }
 
 #[tokio::test]
+async fn avatar_is_shown_and_removed() {
+    TestApp::run(async |app| {
+        let user = app.user().await;
+        let (on, to) = (format!("/console/users/{}", user.id), format!("/console/users/{}/avatar", user.id));
+        assert!(!page(app, &on).await.contains("Remove avatar"));
+        assert_eq!(get(app, &to).await.status, StatusCode::NOT_FOUND);
+        let url = app.app.avatars.save(user.id, crate::testing::TINY_PNG.into()).await.expect("saved");
+        assert!(page(app, &on).await.contains(&format!("src=\"{to}\"")));
+        let shown = get(app, &to).await;
+        assert_eq!((shown.status, shown.header("content-type")), (StatusCode::OK, Some("image/jpeg")));
+        assert_eq!(app.published().await.len(), 1);
+
+        let mark = mark_on(&page(app, &on).await);
+        let without_reason = post(app, &to, &[("mark", &mark)], &[]).await;
+        assert_eq!(without_reason.status, StatusCode::UNPROCESSABLE_ENTITY);
+        let location = send(app, &on, &to, &[("reason", "not a person")]).await;
+        assert_eq!(location, format!("{on}?notice=avatar_removed"));
+        let html = page(app, &location).await;
+        assert!(html.contains("user.avatar.remove") && html.contains("not a person"), "{html}");
+        assert!(!html.contains("Remove avatar"));
+        app.anonymous(Method::GET, &url).await.expect(404);
+        let actions: Vec<_> = recorded(app).await.into_iter().map(|row| (row.action, row.operator)).collect();
+        assert_eq!(actions, [("user.avatar.remove".to_owned(), "developer".to_owned())]);
+        assert_eq!(app.published().await.len(), 1, "chat removes it too");
+        let mark = mark_on(&page(app, &on).await);
+        let again = post(app, &to, &[("reason", "x"), ("mark", &mark)], &[]).await;
+        assert_eq!(again.status, StatusCode::CONFLICT);
+        assert_eq!(recorded(app).await.len(), 1, "a refused action is not recorded");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn restrictions_are_applied_recorded_and_shown() {
     TestApp::run(async |app| {
         let user = app.user().await;

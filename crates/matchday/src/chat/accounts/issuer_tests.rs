@@ -6,6 +6,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use http::Method;
 use matrix_appservice::{
     ChatServer, CredentialIssuer, Credentials, Error, Issuing, OwnedDeviceId, Purpose, Registered, UserId as MatrixId,
 };
@@ -13,24 +14,29 @@ use platform::{budget::Budget, stream::Delivery};
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 use time::Duration;
+use tokio::sync::oneshot;
 
 use super::{
     service::{BUDGET, Chat, ChatError},
+    store,
     work::ChatWork,
 };
 use crate::{
     identity::{
         account_deletion::{hooks::Hooks, service::AccountDeletion},
-        accounts::service::RENAMED,
+        accounts::service::{NAME_CHANGED, RENAMED},
+        avatars::service::AVATAR_CHANGED,
         sessions::service::{DEVICE_ENDED, REVOKED},
     },
-    testing::{Receiver, Reply, TestApp, unique},
+    testing::{Receiver, Reply, TINY_PNG, TestApp, eventually, unique},
 };
 
 /// Issues credentials from memory, like an authentication service in front of the homeserver.
 #[derive(Clone, Default)]
 struct FakeIssuer {
     users: Arc<Mutex<BTreeMap<String, FakeUser>>>,
+    /// The next registration waits for this.
+    hold: Arc<Mutex<Option<oneshot::Receiver<()>>>>,
 }
 
 #[derive(Default)]
@@ -49,6 +55,18 @@ impl FakeIssuer {
             Some(user) if user.is_deactivated => Err(Error::Deactivated(id_of(localpart))),
             Some(user) => Ok(act(user)),
         }
+    }
+
+    /// Makes the next registration wait until the returned sender is used.
+    fn hold_registration(&self) -> oneshot::Sender<()> {
+        let (release, hold) = oneshot::channel();
+        *self.hold.lock().unwrap_or_else(PoisonError::into_inner) = Some(hold);
+        release
+    }
+
+    /// Whether a registration has begun since [`Self::hold_registration`].
+    fn is_holding(&self) -> bool {
+        self.hold.lock().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 
     fn devices_of(&self, localpart: &str) -> Vec<String> {
@@ -78,10 +96,16 @@ impl CredentialIssuer for FakeIssuer {
     }
 
     fn register<'a>(&'a self, localpart: &'a str) -> Issuing<'a, Registered> {
-        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_new = !users.contains_key(localpart);
-        users.entry(localpart.to_owned()).or_default();
-        ready(Ok(if is_new { Registered::New } else { Registered::AlreadyExists }))
+        Box::pin(async move {
+            let hold = self.hold.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(hold) = hold {
+                hold.await.expect("released");
+            }
+            let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_new = !users.contains_key(localpart);
+            users.entry(localpart.to_owned()).or_default();
+            Ok(if is_new { Registered::New } else { Registered::AlreadyExists })
+        })
     }
 
     fn issue<'a>(&'a self, localpart: &'a str, device_id: &'a str, _: &'a str) -> Issuing<'a, Credentials> {
@@ -119,10 +143,11 @@ struct Services {
     chat: Chat,
     work: ChatWork,
     deletion: AccountDeletion,
+    homeserver: Receiver,
 }
 
 impl Services {
-    fn new(app: &TestApp, issuer: &FakeIssuer) -> Self {
+    fn new(app: &TestApp, issuer: &FakeIssuer, receiver: Receiver) -> Self {
         let (core, config) = (&app.app.core, &app.app.config);
         let (sessions, accounts) = (app.app.sessions.clone(), app.app.accounts.clone());
         let homeserver = super::service::homeserver(&config.matrix, app.web.clone()).expect("settings");
@@ -136,22 +161,34 @@ impl Services {
             chat: chat.clone(),
             rooms: app.app.rooms.clone(),
             accounts,
+            avatars: app.app.avatars.clone(),
             moderation: app.app.moderation.clone(),
             sms: app.app.sms.clone(),
+            has_pushers: false,
         };
         let deletion = AccountDeletion::new(
             core,
             app.app.login.clone(),
             app.app.phone_moves.clone(),
+            app.app.avatars.clone(),
             Hooks {
                 memberships: Arc::new(app.app.membership_sync.clone()),
                 receipts: Arc::new(app.app.predictions.clone()),
+                follows: Arc::new(app.app.follows.clone()),
             },
             Some(server),
             config.matrix.server_name.clone(),
             app.app.streams.clone(),
         );
-        Self { chat, work, deletion }
+        Self { chat, work, deletion, homeserver: receiver }
+    }
+
+    /// Display names of a user that the homeserver has received, in order.
+    fn display_names(&self, username: &str) -> Vec<String> {
+        let seen = self.homeserver.seen();
+        let is_name = |path: &str| path.contains("/displayname") && path.contains(username);
+        let named = seen.iter().filter(|request| is_name(&request.path));
+        named.map(|request| request.json()["displayname"].as_str().expect("a name").to_owned()).collect()
     }
 
     async fn perform(&self, subject: &str, payload: &Value) {
@@ -179,10 +216,11 @@ async fn run(test: impl AsyncFnOnce(&TestApp, &FakeIssuer, &Services)) {
     let changes = [("MATCHDAY_MATRIX__HOMESERVER_URL", url.as_str()), ("MATCHDAY_MATRIX__ADMIN_TOKEN", "admin")];
     TestApp::run_with(&changes, async |app| {
         let issuer = FakeIssuer::default();
-        let services = Services::new(app, &issuer);
-        let before = homeserver.seen().len();
+        let services = Services::new(app, &issuer, homeserver);
+        let before = services.homeserver.seen().len();
         test(app, &issuer, &services).await;
-        let asked: Vec<String> = homeserver.seen()[before..].iter().map(|request| request.path.clone()).collect();
+        let asked: Vec<String> =
+            services.homeserver.seen()[before..].iter().map(|request| request.path.clone()).collect();
         let is_credential =
             |path: &String| ["/register", "/login", "/devices", "/deactivate"].iter().any(|end| path.contains(end));
         assert!(!asked.iter().any(is_credential), "{asked:?}");
@@ -221,6 +259,54 @@ async fn other_issuer_logs_in_and_ends_devices() {
         assert!(issuer.devices_of(&name).is_empty());
         let late = services.chat.renew(&account, session).await;
         assert!(matches!(late, Err(ChatError::SessionEnded)), "{late:?}");
+    })
+    .await;
+}
+
+/// A worker reads the name, and the user hides it before the worker reaches the homeserver.
+#[tokio::test]
+async fn slower_worker_does_not_show_hidden_name() {
+    run(async |app, issuer, services| {
+        let user = app.user().await;
+        user.post("/api/auth/update-user-info", json!({"name": "Ada Obi"})).await.expect(200);
+        let account = app.app.accounts.find(user.id).await.expect("read").expect("an account");
+        let message = json!({"user_id": user.id});
+        let release = issuer.hold_registration();
+        tokio::join!(services.perform(NAME_CHANGED, &message), async {
+            eventually("the first worker has read the name", async || issuer.is_holding()).await;
+            let hidden = json!({"name": "nobody"}).to_string();
+            user.send(Method::PUT, "/api/auth/me/privacy", Some(hidden)).await.expect(200);
+            services.perform(NAME_CHANGED, &message).await;
+            release.send(()).expect("the first worker waits");
+        });
+        let username = account.username.as_str();
+        assert_eq!(services.display_names(username), [username, "Ada Obi", username]);
+        app.published().await;
+    })
+    .await;
+}
+
+/// A worker reads the avatar, and the user removes it while the worker waits for another one.
+#[tokio::test]
+async fn slower_worker_does_not_show_removed_avatar() {
+    run(async |app, _, services| {
+        let user = app.user().await;
+        app.app.avatars.save(user.id, TINY_PNG.into()).await.expect("saved");
+        let mut other = platform::database::begin(&app.app.core.db).await.expect("a transaction");
+        store::lock_user(&mut other, user.id).await.expect("locked");
+        let message = json!({"user_id": user.id});
+        tokio::join!(services.perform(AVATAR_CHANGED, &message), async {
+            eventually("the worker waits", async || {
+                let waiting = "select count(*) from pg_stat_activity
+                               where datname = current_database() and wait_event = 'advisory'";
+                sqlx::query_scalar::<_, i64>(waiting).fetch_one(app.owner()).await.expect("read") == 1
+            })
+            .await;
+            app.app.avatars.remove(user.id).await.expect("removed");
+            other.commit().await.expect("unlocked");
+        });
+        assert!(services.homeserver.seen().iter().all(|request| !request.path.contains("/upload")));
+        app.published().await;
     })
     .await;
 }

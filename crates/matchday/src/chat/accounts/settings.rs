@@ -28,6 +28,9 @@ section! {
         push_token: Option<Secret> = "",
         /// The `hs_token` of the push registration, which the homeserver sends with each push.
         hs_token: Option<Secret> = "",
+        /// URL at which the homeserver reaches `http.private_listen`, for example `http://10.0.0.9:9090`. It reports mentions
+        /// there, see docs/running-the-homeserver.md. Empty: users are not notified of mentions.
+        gateway_url: Option<Url> = "",
         /// Access token of a homeserver administrator, used to suspend users and, on account deletion, to redact
         /// messages and delete uploads. Empty: users who are banned or muted lose their chat devices instead, and get
         /// no new ones until the ban or mute ends; messages and uploads of deleted accounts stay on the homeserver.

@@ -1,6 +1,8 @@
 use sqlx::PgConnection;
 use web::ids::UserId;
 
+use crate::identity::{avatars::AvatarKey, usernames::Username};
+
 /// Locks a user's chat account until the transaction ends, so that one worker at a time changes it on the homeserver.
 /// Without the lock, a worker with an older read of the wanted state could overwrite the result of a newer one.
 pub(super) async fn lock_user(connection: &mut PgConnection, user: UserId) -> sqlx::Result<()> {
@@ -8,6 +10,21 @@ pub(super) async fn lock_user(connection: &mut PgConnection, user: UserId) -> sq
         .fetch_one(connection)
         .await?;
     Ok(())
+}
+
+/// Returns `None` if the account is deleted.
+pub(super) async fn username_and_avatar(
+    connection: &mut PgConnection,
+    user: UserId,
+) -> sqlx::Result<Option<(Username, Option<AvatarKey>)>> {
+    let row = sqlx::query!(
+        r#"select username as "username: Username", avatar_key as "avatar: AvatarKey"
+           from users where user_id = $1 and deleted_at is null"#,
+        user.0,
+    )
+    .fetch_optional(connection)
+    .await?;
+    Ok(row.map(|row| (row.username, row.avatar)))
 }
 
 /// All blocks that involve a user, as (blocking user, blocked user).

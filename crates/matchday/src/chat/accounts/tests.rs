@@ -403,3 +403,72 @@ async fn unknown_work_fails_and_unknown_user_is_skipped() {
     })
     .await;
 }
+
+/// Profile of a user according to the homeserver.
+async fn chat_profile(app: &TestApp, user_id: &Value) -> Value {
+    let base = app.app.config.matrix.homeserver_url.as_ref().expect("a homeserver");
+    let path = format!("_matrix/client/v3/profile/{}", user_id.as_str().expect("an id"));
+    let response = app.web.get(base.join(&path).expect("a URL")).send().await.expect("a response");
+    response.json().await.expect("JSON")
+}
+
+async fn chat_avatar(app: &TestApp, user_id: &Value) -> Option<String> {
+    chat_profile(app, user_id).await["avatar_url"].as_str().map(str::to_owned)
+}
+
+#[tokio::test]
+async fn chat_shows_the_avatar() {
+    TestApp::run_with_chat(&[], async |app| {
+        let (user, login) = app.log_in(&phone(61)).await;
+        let id = &login["matrix_credentials"]["user_id"];
+        assert_eq!(chat_avatar(app, id).await, None);
+        app.app.avatars.save(user.id, crate::testing::TINY_PNG.into()).await.expect("saved");
+        assert!(work(app).await.is_empty());
+        let first = chat_avatar(app, id).await.expect("an avatar");
+        assert!(first.starts_with("mxc://"), "{first}");
+        app.app.avatars.save(user.id, crate::testing::TINY_PNG.into()).await.expect("saved");
+        assert!(work(app).await.is_empty());
+        let second = chat_avatar(app, id).await.expect("an avatar");
+        assert_ne!(first, second);
+        app.app.avatars.remove(user.id).await.expect("removed");
+        assert!(work(app).await.is_empty());
+        assert_eq!(chat_avatar(app, id).await, None);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn renamed_user_leaves_no_name_or_avatar_behind() {
+    TestApp::run_with_chat(&[], async |app| {
+        let (user, login) = app.log_in(&phone(63)).await;
+        let old = &login["matrix_credentials"]["user_id"];
+        app.app.avatars.save(user.id, crate::testing::TINY_PNG.into()).await.expect("saved");
+        user.post("/api/auth/update-user-info", json!({"name": "Ada Obi"})).await.expect(200);
+        assert!(work(app).await.is_empty());
+        let shown = chat_profile(app, old).await;
+        assert!(shown["displayname"] == "Ada Obi" && shown["avatar_url"].is_string(), "{shown}");
+
+        mark_username_generated(app, user.id).await;
+        let saved = user.post("/api/auth/update-user-info", json!({"username": unique("ada")})).await.expect(200);
+        assert!(work(app).await.is_empty());
+        let new = chat_profile(app, &saved["data"]["matrix_credentials"]["user_id"]).await;
+        assert!(new["displayname"] == "Ada Obi" && new["avatar_url"].is_string(), "{new}");
+        let left = chat_profile(app, old).await;
+        let username = old.as_str().and_then(|id| id.trim_start_matches('@').split(':').next()).expect("a name");
+        assert!(left["displayname"] == username && left["avatar_url"].is_null(), "{left}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn unavailable_homeserver_only_delays_the_avatar_in_chat() {
+    let away = [("MATCHDAY_MATRIX__HOMESERVER_URL", "http://127.0.0.1:1")];
+    TestApp::run_with_chat(&away, async |app| {
+        let (user, _) = app.log_in(&phone(62)).await;
+        app.app.avatars.save(user.id, crate::testing::TINY_PNG.into()).await.expect("saved");
+        let message = app.published().await.remove(0);
+        let outcome = perform(&app.app.chat_work, &message.0, &message.1).await;
+        assert!(matches!(outcome, Err(Failure::Retry { .. })), "{outcome:?}");
+    })
+    .await;
+}

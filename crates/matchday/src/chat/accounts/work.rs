@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use matrix_appservice::{ChatServer, Error as MatrixError, Homeserver};
-use platform::stream::{Delivery, Failure, Stream, WorkSpec};
+use platform::{
+    outbox,
+    stream::{Delivery, Failure, Stream, WorkSpec},
+};
 use serde::de::DeserializeOwned;
 use sqlx::PgPool;
 use web::ids::UserId;
@@ -15,7 +18,7 @@ use super::{
 use crate::{
     chat::{
         blocks,
-        messages::{IGNORED, Ignored, KEYS_REPLACED, KeysReplaced, MUTE, Mute},
+        messages::{IGNORED, Ignored, KEYS_REPLACED, KeysReplaced, MUTE, Mute, ReachChanged},
         moderation::service::Moderation,
         planned_removals::SERVICE,
         rooms::service::{RoomError, Rooms},
@@ -24,6 +27,10 @@ use crate::{
         accounts::{
             restrictions::{RESTRICTED, Restricted, Restriction},
             service::{Account, Accounts, NAME_CHANGED, NameChanged, RENAMED, Renamed},
+        },
+        avatars::{
+            Size,
+            service::{AVATAR_CHANGED, AvatarChanged, Avatars},
         },
         operators::Operator,
         sessions::service::{DEVICE_ENDED, DeviceEnded},
@@ -37,8 +44,11 @@ pub struct ChatWork {
     pub chat: Chat,
     pub rooms: Rooms,
     pub accounts: Accounts,
+    pub avatars: Avatars,
     pub moderation: Moderation,
     pub sms: Sms,
+    /// Whether the homeserver reports mentions, for which users need a pusher.
+    pub has_pushers: bool,
 }
 
 impl ChatWork {
@@ -70,6 +80,10 @@ impl ChatWork {
             NAME_CHANGED => {
                 let changed: NameChanged = read(&delivery)?;
                 self.show_name(server, changed.user_id).await
+            }
+            AVATAR_CHANGED => {
+                let changed: AvatarChanged = read(&delivery)?;
+                self.show_avatar(server, changed.user_id).await
             }
             RESTRICTED => {
                 let restricted: Restricted = read(&delivery)?;
@@ -111,21 +125,77 @@ impl ChatWork {
         for (user_id, other_id) in around {
             self.ignore(&server.homeserver, &Ignored { user_id, other_id }).await?;
         }
+        // The deletion of a user deletes the profiles of all accounts. A later call would restore one.
+        if self.account(renamed.user_id).await?.is_some() {
+            clear_profile(&server.homeserver, renamed.from.as_str()).await?;
+        }
         server.issuer.deactivate(renamed.from.as_str(), false).await.map_err(failure)?;
-        self.show_name(server, renamed.user_id).await
+        self.show_name(server, renamed.user_id).await?;
+        self.show_avatar(server, renamed.user_id).await?;
+        if !self.has_pushers {
+            return Ok(());
+        }
+        // The pusher ended with the old account.
+        let message = ReachChanged { user_id: renamed.user_id }.message().map_err(Failure::retry)?;
+        let mut connection = self.db.acquire().await.map_err(Failure::retry)?;
+        outbox::enqueue(&mut connection, &[message]).await.map_err(Failure::retry)
     }
 
-    /// Sets the display name in chat to the user's name, or to the username if there is none.
+    /// Sets the display name in chat to the user's name, or to the username if there is none or the user hides it. Then it
+    /// reads the name again, and sets it again if it changed. The last of several workers to set a name has thus read it
+    /// afterwards, so a slower worker cannot leave a name in chat that the user has hidden.
     async fn show_name(&self, server: &ChatServer, user: UserId) -> Result<(), Failure> {
-        let Some(account) = self.account(user).await? else { return Ok(()) };
-        if !account.has_chat_account {
-            self.chat.make_account(server, &account).await.map_err(chat_failure)?;
+        let mut shown = None;
+        loop {
+            let Some(account) = self.account(user).await? else { return Ok(()) };
+            let name = account.name.as_deref().filter(|_| account.shows_name);
+            let wanted = (account.username.clone(), name.unwrap_or(account.username.as_str()).to_owned());
+            if shown.as_ref() == Some(&wanted) {
+                return Ok(());
+            }
+            if !account.has_chat_account {
+                self.chat.make_account(server, &account).await.map_err(chat_failure)?;
+            }
+            match server.homeserver.set_display_name(wanted.0.as_str(), &wanted.1).await {
+                // The name is set again when the suspension ends.
+                Ok(()) | Err(MatrixError::Suspended(_)) => {}
+                Err(error) => return Err(failure(error)),
+            }
+            shown = Some(wanted);
         }
-        let shown = account.name.as_deref().unwrap_or(account.username.as_str());
-        match server.homeserver.set_display_name(account.username.as_str(), shown).await {
-            // The name is set again when the suspension ends.
-            Ok(()) | Err(MatrixError::Suspended(_)) => Ok(()),
-            Err(error) => Err(failure(error)),
+    }
+
+    /// Sets the avatar in chat to the user's avatar, or removes it. It reads the current avatar, so the result is correct for
+    /// any order of messages.
+    ///
+    /// Unlike the name, it is set under the lock. Two workers at the same time would upload two images, of which the profile
+    /// has one, and no later call would find the other one to delete it.
+    async fn show_avatar(&self, server: &ChatServer, user: UserId) -> Result<(), Failure> {
+        loop {
+            let Some(account) = self.account(user).await? else { return Ok(()) };
+            let image = match &account.avatar {
+                Some(key) => self.avatars.image(key, Size::Large).await.map_err(Failure::retry)?,
+                None => None,
+            };
+            if !account.has_chat_account {
+                if image.is_none() {
+                    return Ok(());
+                }
+                self.chat.make_account(server, &account).await.map_err(chat_failure)?;
+            }
+            let mut tx = platform::database::begin(&self.db).await.map_err(Failure::retry)?;
+            store::lock_user(&mut tx, user).await.map_err(Failure::retry)?;
+            let current = store::username_and_avatar(&mut tx, user).await.map_err(Failure::retry)?;
+            let Account { username, avatar, .. } = account;
+            if current != Some((username.clone(), avatar)) {
+                continue;
+            }
+            match server.homeserver.set_avatar(username.as_str(), image.map(Vec::from)).await {
+                // The avatar is set again when the suspension ends.
+                Ok(()) | Err(MatrixError::Suspended(_)) => {}
+                Err(error) => return Err(failure(error)),
+            }
+            return tx.commit().await.map_err(Failure::retry);
         }
     }
 
@@ -150,10 +220,14 @@ impl ChatWork {
             self.rooms.expel(user, "suspended").await.map_err(room_failure)?;
         }
         suspended?;
-        if !account.is_silenced() {
+        let is_silenced = account.is_silenced();
+        // Before the avatar, which takes the same lock.
+        tx.commit().await.map_err(Failure::retry)?;
+        if !is_silenced {
             self.show_name(server, user).await?;
+            self.show_avatar(server, user).await?;
         }
-        tx.commit().await.map_err(Failure::retry)
+        Ok(())
     }
 
     async fn suspend(&self, server: &ChatServer, name: &str, suspended: bool) -> Result<(), Failure> {
@@ -202,6 +276,19 @@ impl ChatWork {
     async fn account(&self, user: UserId) -> Result<Option<Account>, Failure> {
         self.accounts.find(user).await.map_err(Failure::retry)
     }
+}
+
+/// Removes name and avatar from an account that is deactivated next. Its profile stays visible, and the user can no longer
+/// hide or remove anything in it.
+async fn clear_profile(homeserver: &Homeserver, username: &str) -> Result<(), Failure> {
+    let cleared = [homeserver.set_avatar(username, None).await, homeserver.set_display_name(username, username).await];
+    for outcome in cleared {
+        match outcome {
+            Ok(()) | Err(MatrixError::NoSuchUser(_) | MatrixError::Deactivated(_) | MatrixError::Suspended(_)) => {}
+            Err(error) => return Err(failure(error)),
+        }
+    }
+    Ok(())
 }
 
 fn read<T: DeserializeOwned>(delivery: &Delivery) -> Result<T, Failure> {

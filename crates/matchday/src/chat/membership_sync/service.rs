@@ -30,7 +30,7 @@ use crate::{
         accounts::{service::Chat, settings::Matrix},
         blocks,
         filters::{ChatMessage, service::Filters},
-        messages::{UNWANTED, Unwanted},
+        messages::{INVITED, Invited, UNWANTED, Unwanted},
         planned_removals::{self, PlanError, PlannedRemoval, Removal},
         roles,
         view::{ViewEvent, service::ChatView},
@@ -39,6 +39,7 @@ use crate::{
         account_deletion::hooks::Memberships,
         accounts::{self, UsernameOwners},
         operators::{self, Operator, service::Action},
+        sessions,
     },
 };
 
@@ -474,12 +475,9 @@ impl MembershipSync {
                 let by_bot = event.sender == self.inner.bot;
                 let source = Source::Pushed { event_id: &event.event_id, at, invited_by, by_bot };
                 let changed = self.record(connection, room, who, membership, source).await?;
-                if let (true, Some(user), Some(sender)) = (changed, user, invited_by)
-                    && blocks::has_blocked(&mut *connection, user, sender).await?
-                {
-                    let unwanted = Unwanted { room_id: room, user_id: user };
-                    let message = Message::new(UNWANTED, format!("user:{user}"), &unwanted);
-                    batch.messages.push(message.map_err(|error| sqlx::Error::Encode(error.into()))?);
+                if let (true, Some(user), Membership::Invite, false) = (changed, user, membership, by_bot) {
+                    let message = self.invitation(connection, room, user, invited_by, (event, at)).await?;
+                    batch.messages.extend(message);
                 }
             }
             Meaning::Name(name) => self.rename(connection, room, Some(&name), None).await?,
@@ -506,6 +504,32 @@ impl MembershipSync {
         Ok(())
     }
 
+    /// Returns the message about an invitation: to decline it if the user has blocked the sender, else to notify the user's
+    /// devices, if there are any.
+    async fn invitation(
+        &self,
+        connection: &mut PgConnection,
+        room_id: RoomId,
+        user_id: UserId,
+        sender_id: Option<UserId>,
+        (event, sent_at): (&Waiting, OffsetDateTime),
+    ) -> sqlx::Result<Option<Message>> {
+        let key = format!("user:{user_id}");
+        let is_unwanted = match sender_id {
+            Some(sender) => blocks::has_blocked(&mut *connection, user_id, sender).await?,
+            None => false,
+        };
+        let message = if is_unwanted {
+            Message::new(UNWANTED, key, &Unwanted { room_id, user_id })
+        } else if sessions::has_push_devices(&mut *connection, user_id).await? {
+            let (sender, event_id) = (event.sender.clone(), event.event_id.clone());
+            Message::new(INVITED, key, &Invited { room_id, user_id, sender_id, sender, event_id, sent_at })
+        } else {
+            return Ok(None);
+        };
+        message.map(Some).map_err(|error| sqlx::Error::Encode(error.into()))
+    }
+
     /// Applies a moderator's change of name or topic. The activity row is locked before the room's row, as everywhere.
     async fn rename(
         &self,
@@ -518,7 +542,8 @@ impl MembershipSync {
         store::rename(connection, room, name, topic).await
     }
 
-    /// Records a membership. Returns whether it changed.
+    /// Records a membership. Returns whether it changed, or whether this push is of a change that a response confirmed
+    /// before.
     async fn record(
         &self,
         connection: &mut PgConnection,
@@ -563,7 +588,8 @@ impl MembershipSync {
         {
             roles::dismiss_in(connection, room, user).await?;
         }
-        Ok(before != Some(membership))
+        let is_expected = known.is_some_and(|known| source.is_expected(&known));
+        Ok(before != Some(membership) || is_expected)
     }
 
     /// Records a membership that the homeserver confirmed in a response, so that it is visible before its push arrives.
@@ -857,6 +883,11 @@ impl Source<'_> {
             Self::ConfirmedMembership { .. } => false,
             Self::Compared { began } => known.changed_at >= began,
         }
+    }
+
+    /// Whether this is the push of a change that a response confirmed before.
+    fn is_expected(self, known: &Known) -> bool {
+        matches!(self, Self::Pushed { event_id, .. } if known.awaits.as_deref() == Some(event_id))
     }
 }
 

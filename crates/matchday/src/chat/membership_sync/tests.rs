@@ -1,7 +1,7 @@
 //! Tests of pushes through the router. The tests take the role of the homeserver.
 
 use axum::body::Body;
-use http::{Request, header};
+use http::{Method, Request, header};
 use platform::clock::Clock as _;
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use web::ids::{RoomId, UserId};
 
 use super::{rules::Membership, service::ConfirmedMembership};
 use crate::{
-    chat::messages::UNWANTED,
+    chat::messages::{INVITED, UNWANTED},
     testing::{TestApp, TestUser, unique},
 };
 
@@ -526,6 +526,41 @@ async fn invitation_from_blocked_user_is_declined() {
         let published = app.published().await;
         assert_eq!(published.iter().map(|(subject, _)| subject.as_str()).collect::<Vec<_>>(), [UNWANTED]);
         assert_eq!(published[0].1, json!({"room_id": stage.room, "user_id": guest.id}));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn invitation_is_reported_once_whatever_arrives_first() {
+    TestApp::run(async |app| {
+        let stage = Stage::new(app).await;
+        let (guest, host) = (app.user().await, app.user().await);
+        let (at_guest, at_host) = (matrix_id(app, guest.id).await, matrix_id(app, host.id).await);
+        let device = json!({"platform": "fcm", "token": "phone"}).to_string();
+        guest.send(Method::PUT, "/api/auth/devices/device-1", Some(device)).await.expect(200);
+        let invitation = || {
+            let mut event = stage.member(&at_guest, "invite");
+            event["sender"] = json!(at_host);
+            event
+        };
+        let reported = async || -> Vec<Value> {
+            let published = app.published().await;
+            published.into_iter().filter(|(subject, _)| subject == INVITED).map(|(_, payload)| payload).collect()
+        };
+        let [first, second] = [invitation(), invitation()];
+        stage.note(guest.id, Membership::Invite, &first).await;
+        assert!(reported().await.is_empty());
+        app.push(std::slice::from_ref(&first)).await;
+        let found = reported().await;
+        assert_eq!(found.len(), 1, "the response was recorded first");
+        assert_eq!((&found[0]["event_id"], &found[0]["user_id"]), (&first["event_id"], &json!(guest.id)));
+        assert_eq!(found[0]["sent_at"], "2026-11-20T15:00:00Z");
+        app.push(&[stage.member(&at_guest, "leave")]).await;
+        app.push(std::slice::from_ref(&second)).await;
+        stage.note(guest.id, Membership::Invite, &second).await;
+        assert_eq!(reported().await.len(), 1, "the push was recorded first");
+        app.push(&[second]).await;
+        assert!(reported().await.is_empty(), "a repeated push changes nothing");
     })
     .await;
 }

@@ -13,7 +13,7 @@ use web::{
 };
 
 use super::service::{Blocked, Moderation, ModerationError};
-use crate::identity::sessions::CurrentUser;
+use crate::identity::{accounts::UserSegment, sessions::CurrentUser};
 
 impl From<ModerationError> for ApiError {
     fn from(error: ModerationError) -> Self {
@@ -105,9 +105,9 @@ pub(super) struct BlockResponse {
 /// Block a user.
 ///
 /// The caller no longer sees the user's predictions and rooms, the user's invitations are declined, and chat clients
-/// hide the user's messages.
+/// hide the user's messages. Neither user sees the other's profile. Follows between the two end.
 #[utoipa::path(post, path = "/api/auth/blocks/{user}", tag = "Safety", security(("token" = [])),
-    params(("user" = UserId, Path, description = "Id of the user to block")),
+    params(("user" = String, Path, description = "User id or username of the user to block", example = "12")),
     responses(
         (status = 200, body = BlockResponse),
         (status = 404, description = "The user does not exist", body = ErrorBody),
@@ -118,27 +118,33 @@ pub(super) struct BlockResponse {
 pub(super) async fn block_user(
     State(moderation): State<Moderation>,
     user: CurrentUser,
-    Path(other): Path<UserId>,
+    Path(other): Path<UserSegment>,
 ) -> Result<Json<BlockResponse>, ApiError> {
     permitted(moderation.permit_block(user.id).await)?;
+    let other = moderation.at(&other).await?;
     moderation.block(user.id, other).await?;
     Ok(Json(BlockResponse { message: "This user is blocked." }))
 }
 
 /// Lift a block. Succeeds if the user is not blocked.
 #[utoipa::path(delete, path = "/api/auth/blocks/{user}", tag = "Safety", security(("token" = [])),
-    params(("user" = UserId, Path, description = "Id of the user to unblock")),
+    params(("user" = String, Path, description = "User id or username of the user to unblock", example = "12")),
     responses(
         (status = 200, body = BlockResponse),
-        (status = 404, description = "The id is not a valid user id", body = ErrorBody),
+        (status = 404, description = "The id is not a valid user id, or no user has this username", body = ErrorBody),
         (status = 429, description = "Too many requests; retry after `Retry-After` seconds", body = ErrorBody),
     ))]
 pub(super) async fn unblock_user(
     State(moderation): State<Moderation>,
     user: CurrentUser,
-    Path(other): Path<UserId>,
+    Path(other): Path<UserSegment>,
 ) -> Result<Json<BlockResponse>, ApiError> {
     permitted(moderation.permit_block(user.id).await)?;
+    let other = match other {
+        // Also succeeds for an account that was deleted.
+        UserSegment::Id(id) => id,
+        named => moderation.at(&named).await?,
+    };
     moderation.unblock(user.id, other).await?;
     Ok(Json(BlockResponse { message: "This user is no longer blocked." }))
 }

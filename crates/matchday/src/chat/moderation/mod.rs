@@ -2,6 +2,7 @@
 //! is public.
 
 mod handlers;
+pub mod hooks;
 pub mod rules;
 pub mod service;
 pub mod settings;

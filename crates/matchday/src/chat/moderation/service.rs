@@ -15,19 +15,19 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use tokio::sync::Notify;
 use web::{ids::UserId, paging::Paging};
 
-use super::{rules, settings::Settings, store};
+use super::{hooks::EndsFollows, rules, settings::Settings, store};
 use crate::{
     chat::messages::{IGNORED, Ignored, UNWANTED, Unwanted},
     identity::{
         accounts::{
-            self, Noted,
+            self, Noted, UserSegment,
             restrictions::{
                 CHANGED, RESTRICTED, Restricted, RestrictedPhones, Restriction, RestrictionFact, SERVICE, Term,
             },
             service::Accounts,
         },
         operators::{self, Operator, service::Action},
-        sessions::service::Sessions,
+        sessions::{self, service::Sessions},
     },
 };
 
@@ -44,6 +44,7 @@ pub struct Moderation {
     accounts: Accounts,
     sessions: Sessions,
     restricted_phones: RestrictedPhones,
+    follows: Arc<dyn EndsFollows>,
     limiter: RateLimiter,
     leniency: u32,
     contact: Option<String>,
@@ -97,11 +98,12 @@ impl Moderation {
         accounts: Accounts,
         sessions: Sessions,
         restricted_phones: RestrictedPhones,
+        follows: Arc<dyn EndsFollows>,
         settings: &Settings,
     ) -> Self {
         let Core { db, clock, limits: limiter, outbox_written, .. } = core.clone();
         let (leniency, contact) = (core.env.leniency(), settings.contact.clone());
-        Self { db, accounts, sessions, restricted_phones, limiter, leniency, contact, clock, outbox_written }
+        Self { db, accounts, sessions, restricted_phones, follows, limiter, leniency, contact, clock, outbox_written }
     }
 
     /// Contact for complaints about content.
@@ -176,6 +178,9 @@ impl Moderation {
         };
         if !changed && repetition == Repetition::Refused {
             return Err(ModerationError::Unchanged);
+        }
+        if restriction == Restriction::Ban {
+            sessions::remove_push_devices_in(&mut tx, user).await?;
         }
         if let Some(account) = accounts::find(&mut *tx, user, now).await? {
             self.restricted_phones.update_in(&mut tx, &account).await?;
@@ -276,7 +281,13 @@ impl Moderation {
         }
     }
 
-    /// Blocks `other` for `user` and declines pending invitations from `other`.
+    /// Finds the user whom a path names.
+    pub async fn at(&self, segment: &UserSegment) -> Result<UserId, ModerationError> {
+        let found = self.accounts.at(segment).await?;
+        found.map(|account| account.id).ok_or(ModerationError::NoSuchUser)
+    }
+
+    /// Blocks `other` for `user`, ends the follows between them, and declines pending invitations from `other`.
     pub async fn block(&self, user: UserId, other: UserId) -> Result<(), ModerationError> {
         if user == other {
             return Err(ModerationError::SelfBlock);
@@ -285,11 +296,15 @@ impl Moderation {
             return Err(ModerationError::NoSuchUser);
         }
         let mut tx = platform::database::begin(&self.db).await?;
-        accounts::lock(&mut tx, user).await?;
+        // A follow holds the lock of the follower. With both locks, no follow between the two can appear at the same time.
+        for account in [user.min(other), user.max(other)] {
+            accounts::lock(&mut tx, account).await?;
+        }
         if store::block(&mut tx, user, other, self.clock.now()).await? {
             if store::count_blocks(&mut tx, user).await? > MOST_BLOCKS {
                 return Err(ModerationError::TooMany);
             }
+            self.follows.end_between_in(&mut tx, user, other).await?;
             let mut messages = vec![ignored(user, other)?];
             // Pending invitations from the blocked user are declined too.
             for room_id in store::invitations_by(&mut tx, user, other).await? {

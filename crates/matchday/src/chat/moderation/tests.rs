@@ -193,6 +193,7 @@ fn secured(room: &str, user: UserId, event: i64, session: i64) -> Vec<(Method, S
                     "{user}" => user.to_string(),
                     "{event}" => event.to_string(),
                     "{event_id}" => "$nothing".to_owned(),
+                    "{device}" => "device-1".to_owned(),
                     "{id}" | "{league}" | "{question}" => session.to_string(),
                     part => part.to_owned(),
                 };

@@ -28,7 +28,10 @@ use crate::{
         accounts::{service::Chat, settings::Matrix},
         messages::Ignored,
     },
-    identity::accounts::restrictions::{Restriction, RestrictionFact},
+    identity::{
+        accounts::restrictions::{Restriction, RestrictionFact},
+        avatars::AvatarUrls,
+    },
 };
 
 /// How long a new spectator waits for the recent messages of a room.
@@ -75,7 +78,14 @@ pub struct Spectator {
 }
 
 impl ChatView {
-    pub fn new(core: &Core, streams: Streams, chat: Chat, matrix: &Matrix, settings: &Settings) -> Self {
+    pub fn new(
+        core: &Core,
+        streams: Streams,
+        chat: Chat,
+        avatars: AvatarUrls,
+        matrix: &Matrix,
+        settings: &Settings,
+    ) -> Self {
         Self {
             inner: Arc::new(Inner {
                 db: core.db.clone(),
@@ -83,7 +93,7 @@ impl ChatView {
                 random: core.random.clone(),
                 chat,
                 streams,
-                speakers: Speakers::new(core, matrix),
+                speakers: Speakers::new(core, matrix, avatars),
                 settings: settings.clone(),
                 rooms: Arc::default(),
                 loads: Semaphore::new(LOADS_AT_ONCE),

@@ -12,7 +12,10 @@ use tokio::time::Instant;
 use web::ids::UserId;
 
 use super::payloads::ChatSender;
-use crate::{chat::accounts::settings::Matrix, identity::accounts};
+use crate::{
+    chat::accounts::settings::Matrix,
+    identity::{accounts, avatars::AvatarUrls},
+};
 
 /// Time for which an account is cached. Names may be shown in an older form for as long.
 const CACHED_FOR: Duration = Duration::from_mins(1);
@@ -37,6 +40,7 @@ pub(super) struct Speakers {
     server_name: String,
     /// Localpart of the bot.
     bot: String,
+    avatars: AvatarUrls,
     cache: Mutex<Cache>,
 }
 
@@ -48,12 +52,13 @@ struct Cache {
 }
 
 impl Speakers {
-    pub(super) fn new(core: &Core, config: &Matrix) -> Self {
+    pub(super) fn new(core: &Core, config: &Matrix, avatars: AvatarUrls) -> Self {
         Self {
             db: core.db.clone(),
             clock: core.clock.clone(),
             server_name: config.server_name.clone().unwrap_or_default(),
             bot: config.bot.clone(),
+            avatars,
             cache: Mutex::default(),
         }
     }
@@ -104,7 +109,7 @@ impl Speakers {
                     user_id: profile.and_then(|profile| profile.id),
                     username: localpart(id).to_owned(),
                     name: profile.and_then(|profile| profile.name.clone()),
-                    avatar_url: None,
+                    avatar_url: profile.and_then(|profile| self.avatars.of(profile.avatar.as_ref())),
                 },
                 is_banned: profile.is_some_and(|profile| profile.is_banned),
                 is_muted: profile.is_some_and(|profile| profile.is_muted),

@@ -2,6 +2,7 @@
 
 use scoring::Outcome;
 use serde_json::{Value, json};
+use texts::{Args, Catalogue};
 use web::ids::MatchId;
 
 use crate::{
@@ -62,61 +63,54 @@ impl Kind {
 }
 
 /// Returns the announcements for a change. A newly imported match has none, because its earlier course is unknown.
-pub fn announcements(fact: &MatchFact) -> Vec<Announcement> {
+pub fn announcements(texts: &Catalogue, fact: &MatchFact) -> Vec<Announcement> {
     let Some(before) = fact.before else { return Vec::new() };
     let now = fact.now;
     let mut announcements = Vec::new();
     let (home, away) = (&fact.home_team.name, &fact.away_team.name);
-    let mut announce = |kind, text: String| announcements.push(Announcement { kind, text });
+    let teams = || Args::new().text("home", home.as_str()).text("away", away.as_str());
+    let scored = |standing: Standing| Args::new().text("score", score(home, away, standing).unwrap_or_default());
+    let mut announce = |kind, id: &str, args: Args<'_>| {
+        announcements.push(Announcement { kind, text: texts.default_text(id, &args) });
+    };
 
     let was_decided = before.outcome() != Outcome::Open;
     if was_decided {
         if before.outcome() != now.outcome() {
-            let was = score(home, away, before).unwrap_or_else(|| "no result".to_owned());
-            let is = match now.outcome() {
+            let previous =
+                score(home, away, before).unwrap_or_else(|| texts.default_text("bot-no-result", &Args::new()));
+            let current = match now.outcome() {
                 Outcome::Result { .. } => score(home, away, now).unwrap_or_default(),
-                Outcome::Void => format!("{home} – {away} does not count"),
-                Outcome::Open => format!("{home} – {away} is not finished"),
+                Outcome::Void => texts.default_text("bot-not-counted", &teams()),
+                Outcome::Open => texts.default_text("bot-not-finished", &teams()),
             };
-            announce(Kind::Corrected, format!("Corrected result: {is} (previously {was})"));
+            announce(Kind::Corrected, "bot-corrected", Args::new().text("now", current).text("previous", previous));
         }
         return announcements;
     }
     match (before.status, now.status) {
-        (Status::Scheduled | Status::Postponed, Status::Live) => {
-            announce(Kind::KickOff, format!("Kick-off: {home} – {away}"));
-        }
-        (Status::Suspended, Status::Live) => announce(Kind::Resumed, format!("{home} – {away} has resumed")),
+        (Status::Scheduled | Status::Postponed, Status::Live) => announce(Kind::KickOff, "bot-kick-off", teams()),
+        (Status::Suspended, Status::Live) => announce(Kind::Resumed, "bot-resumed", teams()),
         _ => {}
     }
     if is_played(now.status) {
         let (before, goals) =
             (before.scores().unwrap_or_default(), now.scores().unwrap_or(before.scores().unwrap_or_default()));
         for (team, before, goals) in [(home, before.0, goals.0), (away, before.1, goals.1)] {
-            let shown = score(home, away, now).unwrap_or_default();
             if goals > before {
-                announce(Kind::Goal, format!("Goal for {team}! {shown}"));
+                announce(Kind::Goal, "bot-goal", scored(now).text("team", team.as_str()));
             } else if goals < before {
-                announce(Kind::GoalTakenBack, format!("Goal for {team} disallowed. {shown}"));
+                announce(Kind::GoalTakenBack, "bot-goal-disallowed", scored(now).text("team", team.as_str()));
             }
         }
     }
     match (before.status, now.status) {
         (before, now) if before == now => {}
-        (_, Status::Suspended) => announce(Kind::Suspended, format!("{home} – {away} is interrupted")),
-        (_, Status::Finished) => {
-            announce(Kind::FullTime, format!("Full time: {}", score(home, away, now).unwrap_or_default()));
-        }
-        (_, Status::Abandoned) => {
-            announce(Kind::CalledOff, format!("{home} – {away} was abandoned; predictions do not count"));
-        }
-        (_, Status::Cancelled) => {
-            announce(Kind::CalledOff, format!("{home} – {away} was cancelled; predictions do not count"));
-        }
-        (_, Status::Awarded) => {
-            let shown = score(home, away, now).unwrap_or_default();
-            announce(Kind::CalledOff, format!("{shown} was awarded; predictions do not count"));
-        }
+        (_, Status::Suspended) => announce(Kind::Suspended, "bot-interrupted", teams()),
+        (_, Status::Finished) => announce(Kind::FullTime, "bot-full-time", scored(now)),
+        (_, Status::Abandoned) => announce(Kind::CalledOff, "bot-abandoned", teams()),
+        (_, Status::Cancelled) => announce(Kind::CalledOff, "bot-cancelled", teams()),
+        (_, Status::Awarded) => announce(Kind::CalledOff, "bot-awarded", scored(now)),
         _ => {}
     }
     announcements
@@ -133,33 +127,37 @@ fn score(home: &str, away: &str, standing: Standing) -> Option<String> {
 }
 
 /// Announces the best predictors, given as (name, points) with the best first.
-pub fn best_predictors(home: &str, away: &str, best: &[(String, i32)]) -> Option<Announcement> {
+pub fn best_predictors(texts: &Catalogue, home: &str, away: &str, best: &[(String, i32)]) -> Option<Announcement> {
     if best.is_empty() {
         return None;
     }
     let named: Vec<String> = best.iter().map(|(name, points)| format!("{name} ({points})")).collect();
-    let text = format!("Best predictors of {home} – {away} in this room: {}", named.join(", "));
-    Some(Announcement { kind: Kind::BestPredictors, text })
+    let args = Args::new().text("home", home).text("away", away).text("names", named.join(", "));
+    Some(Announcement { kind: Kind::BestPredictors, text: texts.default_text("bot-best-predictors", &args) })
 }
 
 /// Announces that a round is complete, with its winners.
-pub fn round_completed(fact: &RoundFact) -> Announcement {
+pub fn round_completed(texts: &Catalogue, fact: &RoundFact) -> Announcement {
     let RoundFact { tournament, round, winners, points, .. } = fact;
     let names: Vec<&str> = winners.iter().map(|winner| winner.username.as_str()).collect();
-    let result = match (names.as_slice(), points) {
-        ([only], Some(points)) => format!("{only} won it with {points} points"),
-        ([_, _, ..], Some(points)) => format!("{} won it with {points} points each", names.join(", ")),
-        _ => "no user predicted its matches".to_owned(),
-    };
-    let text = format!("Round {round} of {tournament} is complete: {result}");
-    Announcement { kind: Kind::RoundCompleted, text }
+    let number = points.map_or(0, |_| i64::try_from(names.len()).unwrap_or(i64::MAX));
+    let args = Args::new()
+        .text("round", round.to_string())
+        .text("tournament", tournament.as_str())
+        .number("winners", number)
+        .text("names", names.join(", "))
+        .text("points", points.unwrap_or_default().to_string());
+    Announcement { kind: Kind::RoundCompleted, text: texts.default_text("bot-round-completed", &args) }
 }
 
 /// Publishes a seal in a room, where its members keep a copy that the operator of the service cannot change.
-pub fn sealed(seal: &Seal) -> Announcement {
+pub fn sealed(texts: &Catalogue, seal: &Seal) -> Announcement {
     let Seal { count, sequence, hash, .. } = seal;
-    let text = format!("Predictions sealed: {count}. Seal {sequence}: {}", hex::encode(hash.0));
-    Announcement { kind: Kind::Sealed, text }
+    let args = Args::new()
+        .text("count", count.to_string())
+        .text("sequence", sequence.to_string())
+        .text("hash", hex::encode(hash.0));
+    Announcement { kind: Kind::Sealed, text: texts.default_text("bot-sealed", &args) }
 }
 
 /// Builds the chat message, including the data that apps need to render it in their own way.
@@ -186,6 +184,14 @@ mod tests {
     use super::*;
     use crate::catalogue::matches::facts::TeamName;
     use crate::game::scores::rounds::Winner;
+
+    fn english() -> Catalogue {
+        Catalogue::load(&texts::Locale::default(), None).expect("texts")
+    }
+
+    fn announcements(fact: &MatchFact) -> Vec<Announcement> {
+        super::announcements(&english(), fact)
+    }
 
     fn standing(status: Status, scores: Option<(i32, i32)>) -> Standing {
         let (home_score, away_score) = scores.unzip();
@@ -267,7 +273,7 @@ mod tests {
                 .collect(),
             points: (!names.is_empty()).then_some(90),
         };
-        let text = |names: &[&str]| round_completed(&fact(names)).text;
+        let text = |names: &[&str]| round_completed(&english(), &fact(names)).text;
         assert_eq!(text(&["ada"]), "Round 4 of Cup is complete: ada won it with 90 points");
         assert_eq!(text(&["ada", "bo"]), "Round 4 of Cup is complete: ada, bo won it with 90 points each");
         assert_eq!(text(&[]), "Round 4 of Cup is complete: no user predicted its matches");

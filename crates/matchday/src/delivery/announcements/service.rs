@@ -21,6 +21,7 @@ use platform::{
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Value, json, value::RawValue};
 use sqlx::PgPool;
+use texts::Catalogue;
 use tokio::sync::Semaphore;
 use web::ids::{MatchId, RoomId, UserId};
 
@@ -78,6 +79,7 @@ pub struct Announcements {
     pub chat: Chat,
     pub predictions: Predictions,
     pub clock: Arc<dyn Clock>,
+    pub texts: Arc<Catalogue>,
     /// Whether announcements are enabled in the settings.
     pub are_enabled: bool,
     pub progress: Progress,
@@ -157,7 +159,7 @@ impl Announcements {
         let event = match delivery.subject.as_str() {
             events::CHANGED => {
                 let fact: MatchFact = read(&delivery)?;
-                if announcements(&fact).is_empty() {
+                if announcements(&self.texts, &fact).is_empty() {
                     return Ok(());
                 }
                 fact.event_id
@@ -201,7 +203,7 @@ impl Announcements {
             events::CHANGED => {
                 let fact: MatchFact = read(delivery)?;
                 let message = |announcement| rules::message(fact.event_id, announcement, Some(fact.now));
-                let messages: Vec<Value> = announcements(&fact).iter().map(message).collect();
+                let messages: Vec<Value> = announcements(&self.texts, &fact).iter().map(message).collect();
                 if messages.is_empty() {
                     return Ok(());
                 }
@@ -215,12 +217,12 @@ impl Announcements {
             }
             rounds::COMPLETED => {
                 let fact: RoundFact = read(delivery)?;
-                let message = rules::message(fact.event_id, &rules::round_completed(&fact), None);
+                let message = rules::message(fact.event_id, &rules::round_completed(&self.texts, &fact), None);
                 self.in_all_rooms(homeserver, fact.event_id, id, &Post::Messages(vec![message])).await
             }
             SEALED => {
                 let SealFact { seal, .. } = read(delivery)?;
-                let message = rules::message(seal.event_id, &rules::sealed(&seal), None);
+                let message = rules::message(seal.event_id, &rules::sealed(&self.texts, &seal), None);
                 self.in_all_rooms(homeserver, seal.event_id, id, &Post::Messages(vec![message])).await
             }
             other => Err(Failure::GiveUp(anyhow::anyhow!("unexpected subject {other}"))),
@@ -278,7 +280,7 @@ impl Announcements {
         let outcome = match post {
             Post::Messages(messages) => post_all(homeserver, room, fact, messages).await,
             Post::BestPredictors { home, away } => match self.best_of(event, room).await {
-                Ok(best) => match best_predictors(home, away, &best) {
+                Ok(best) => match best_predictors(&self.texts, home, away, &best) {
                     Some(announcement) => {
                         let message = rules::message(event, &announcement, None);
                         say(homeserver, room, &format!("{fact}-best"), &message).await

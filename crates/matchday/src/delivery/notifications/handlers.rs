@@ -1,5 +1,7 @@
 //! HTTP handlers for notifications.
 
+use std::collections::BTreeMap;
+
 use axum::{Json, extract::State};
 use serde::Serialize;
 use serde_json::Value;
@@ -8,11 +10,12 @@ use url::Url;
 use utoipa::ToSchema;
 use web::{
     ApiError, ErrorBody, Path, ValidJson,
-    fields::{Change, FromJson, from_body},
+    fields::{Body, BodyField as _, Change, FromBody, FromJson, from_body},
     ids::SubscriptionId,
 };
 
 use super::{
+    kinds::{Kind, Kinds},
     rules::{LONGEST_ENDPOINT, PushKeys, QuietHours, TimeOfDay},
     service::{Notifications, Preferences, SettingsChange, SubscribeError, Subscription},
 };
@@ -35,6 +38,8 @@ struct NotificationsItem {
     /// Hours in which no notification is sent; null if there are none.
     #[schema(required)]
     quiet_hours: Option<QuietItem>,
+    /// Whether each kind of notification is sent to the caller's devices. `reminder` is the same setting as `reminders`.
+    kinds: KindsItem,
     /// Push subscriptions of the caller's browsers, oldest first.
     push: Vec<PushItem>,
     /// Key that a browser needs to subscribe (`applicationServerKey`); null if web push is not configured.
@@ -43,6 +48,44 @@ struct NotificationsItem {
         example = "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4"
     )]
     vapid_public_key: Option<String>,
+}
+
+/// Kinds of notifications.
+#[derive(Serialize, ToSchema)]
+#[schema(as = NotificationKinds)]
+#[expect(clippy::struct_excessive_bools, reason = "one switch for each kind")]
+struct KindsItem {
+    /// A match of the caller's teams starts soon, and the caller has not predicted it.
+    reminder: bool,
+    /// A predicted match was moved, postponed or cancelled.
+    moved: bool,
+    /// Points for a predicted match are known.
+    result: bool,
+    /// A corrected result changed the caller's points.
+    correction: bool,
+    /// A result lowered the caller's rank in a league.
+    passed: bool,
+    /// Invitation to a chat room.
+    invitation: bool,
+    /// A message in a chat room mentions the caller.
+    mention: bool,
+    /// The streak of daily bonuses ends at midnight UTC.
+    streak: bool,
+}
+
+impl From<Kinds> for KindsItem {
+    fn from(kinds: Kinds) -> Self {
+        Self {
+            reminder: kinds.has(Kind::Reminder),
+            moved: kinds.has(Kind::Moved),
+            result: kinds.has(Kind::Result),
+            correction: kinds.has(Kind::Correction),
+            passed: kinds.has(Kind::Passed),
+            invitation: kinds.has(Kind::Invitation),
+            mention: kinds.has(Kind::Mention),
+            streak: kinds.has(Kind::Streak),
+        }
+    }
 }
 
 /// Hours in which no notification is sent, in the local time of a time zone.
@@ -92,6 +135,7 @@ impl NotificationsAnswer {
             reminders: settings.reminders,
             league_ranks: settings.league_ranks,
             quiet_hours: settings.quiet_hours.as_ref().map(QuietItem::from),
+            kinds: settings.kinds.into(),
             push: settings.subscriptions.iter().map(PushItem::from).collect(),
             vapid_public_key,
         };
@@ -108,13 +152,42 @@ pub(super) struct NotificationsChange {
     /// New quiet hours. Unchanged if omitted; null removes them.
     #[schema(value_type = Option<QuietItem>)]
     quiet_hours: Change<QuietHours>,
+    /// Kinds to switch on or off; those not named stay unchanged. `reminder` must not contradict `reminders`.
+    #[schema(value_type = Option<BTreeMap<String, bool>>)]
+    kinds: Option<ChangedKinds>,
 }
 
-from_body!(NotificationsChange { reminders, league_ranks, quiet_hours });
+/// Kinds to switch on or off.
+struct ChangedKinds(BTreeMap<Kind, bool>);
+
+impl FromJson for ChangedKinds {
+    const EXPECTED: &'static str = "must have kinds of notifications with the value true or false";
+
+    fn from_json(value: &Value) -> Option<Self> {
+        let kind = |(name, is_on): (&String, &Value)| Some((Kind::of_name(name)?, is_on.as_bool()?));
+        value.as_object()?.iter().map(kind).collect::<Option<_>>().map(Self)
+    }
+}
+
+impl FromBody for NotificationsChange {
+    fn from_body(body: &mut Body) -> Option<Self> {
+        let reminders: Option<Option<bool>> = body.optional("reminders");
+        let league_ranks = body.optional("league_ranks");
+        let quiet_hours = Change::read(body, "quiet_hours");
+        let kinds: Option<Option<ChangedKinds>> = body.optional("kinds");
+        if let (Some(Some(reminders)), Some(Some(ChangedKinds(kinds)))) = (reminders, &kinds)
+            && kinds.get(&Kind::Reminder).is_some_and(|reminder| *reminder != reminders)
+        {
+            return body.fault("kinds", "must not contradict reminders, which is the kind reminder");
+        }
+        Some(Self { reminders: reminders?, league_ranks: league_ranks?, quiet_hours: quiet_hours?, kinds: kinds? })
+    }
+}
 
 impl From<NotificationsChange> for SettingsChange {
-    fn from(NotificationsChange { reminders, league_ranks, quiet_hours }: NotificationsChange) -> Self {
-        Self { reminders, league_ranks, quiet_hours }
+    fn from(NotificationsChange { reminders, league_ranks, quiet_hours, kinds }: NotificationsChange) -> Self {
+        let kinds = kinds.map(|ChangedKinds(kinds)| kinds.into_iter().collect()).unwrap_or_default();
+        Self { reminders, league_ranks, quiet_hours, kinds }
     }
 }
 

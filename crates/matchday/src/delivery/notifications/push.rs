@@ -10,6 +10,7 @@ use aws_lc_rs::{
     signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair},
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use breaker::Breaker;
 use futures_util::{FutureExt as _, StreamExt as _, future::BoxFuture, stream};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use http::{HeaderName, HeaderValue, StatusCode};
@@ -124,42 +125,118 @@ fn encrypt(keys: &PushKeys, message: &[u8], one_time: &PrivateKey, salt: [u8; 16
     Ok([&head.concat()[..], &record].concat())
 }
 
+/// Circuit breakers of push services: failures in a row that they tolerate, pause, and number of services that are
+/// remembered. Without a list of push services, users choose the service.
+const TOLERATED_FAILURES: u32 = 5;
+const BREAKER_PAUSE: std::time::Duration = std::time::Duration::from_secs(10);
+const BREAKERS: usize = 1_000;
+
 /// Notifies users in their browsers.
 pub(super) struct Push {
     pub(super) vapid: Arc<Vapid>,
     pub(super) http_client: OutboundHttp,
     pub(super) services: PushServices,
+    /// By the origin of the push service. One that hangs would otherwise take all places from other providers.
+    pub(super) breakers: Breakers,
     pub(super) at_once: usize,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) random: Arc<dyn Random>,
 }
 
+/// Circuit breakers of push services.
+pub(super) struct Breakers {
+    by_origin: quick_cache::sync::Cache<String, Arc<Breaker>>,
+    /// Maximum time for a response.
+    timeout: std::time::Duration,
+}
+
+impl Breakers {
+    pub(super) fn new(timeout: std::time::Duration) -> Self {
+        Self { by_origin: quick_cache::sync::Cache::new(BREAKERS), timeout }
+    }
+
+    fn of(&self, endpoint: &Url) -> Arc<Breaker> {
+        let origin = endpoint.origin().ascii_serialization();
+        let new = || Ok::<_, std::convert::Infallible>(Arc::new(Breaker::new(TOLERATED_FAILURES, BREAKER_PAUSE)));
+        let Ok(breaker) = self.by_origin.get_or_insert_with(&origin, new);
+        breaker
+    }
+
+    fn record(&self, breaker: &Breaker, answer: &Result<Answer, PostError>) {
+        match answer {
+            Ok(answer) => breaker.record(!answer.status.is_server_error()),
+            Err(PostError::TimedOut) => breaker.record_timeout(self.timeout),
+            Err(PostError::Unreached(_) | PostError::Broken(_)) => breaker.record(false),
+            // This service refused the URL.
+            Err(PostError::Address(_)) => {}
+        }
+    }
+}
+
+/// Headers of a message.
+pub(super) struct Envelope {
+    /// Seconds for which the push service keeps the message for a browser that is offline.
+    pub(super) ttl: i64,
+    pub(super) is_urgent: bool,
+    /// A browser that was offline gets only the latest message with the same topic.
+    pub(super) topic: String,
+}
+
 impl Push {
     async fn send(&self, notice: &Notice, message: &[u8], to: &Subscription) -> Sent {
+        // A browser that stays offline until the match starts must not get the reminder later.
+        let ttl = (notice.expires_at() - self.clock.now()).whole_seconds().max(0);
+        let envelope = Envelope { ttl, is_urgent: false, topic: notice.topic() };
+        match self.post(&to.endpoint, &to.keys, &envelope, message).await {
+            phone_push::Outcome::Taken => Sent::Was(Outcome::Taken),
+            phone_push::Outcome::Later { .. } => Sent::Was(Outcome::Later),
+            phone_push::Outcome::Unknown => Sent::Was(Outcome::Unknown),
+            phone_push::Outcome::Refused { .. } => Sent::Was(Outcome::Refused),
+            phone_push::Outcome::Gone { .. } => Sent::Gone,
+        }
+    }
+
+    /// Makes one attempt to deliver a message to a browser.
+    pub(super) async fn post(
+        &self,
+        endpoint: &Url,
+        keys: &PushKeys,
+        envelope: &Envelope,
+        message: &[u8],
+    ) -> phone_push::Outcome {
         // The browser may have subscribed before the operator restricted the push services.
-        if !self.services.include(&to.endpoint) {
-            return Sent::Was(Outcome::Refused);
+        if !self.services.include(endpoint) {
+            return refused("push_service");
+        }
+        let breaker = self.breakers.of(endpoint);
+        if breaker.admit().is_err() {
+            return phone_push::Outcome::Later { after: None, limited: false };
         }
         let now = self.clock.now();
         let (one_time, _) = make_private(&*self.random);
-        let encrypted = encrypt(&to.keys, message, &one_time, random::bytes(&*self.random));
-        let (Ok(body), Ok(authorization)) = (encrypted, self.vapid.authorization(&to.endpoint, now)) else {
-            return Sent::Was(Outcome::Refused);
+        let encrypted = encrypt(keys, message, &one_time, random::bytes(&*self.random));
+        let (Ok(body), Ok(authorization)) = (encrypted, self.vapid.authorization(endpoint, now)) else {
+            return refused("key");
         };
         let headers = [
             ("authorization", authorization),
             ("content-encoding", "aes128gcm".to_owned()),
             ("content-type", "application/octet-stream".to_owned()),
-            // A browser that stays offline until the match starts must not get the reminder later.
-            ("ttl", (notice.expires_at() - now).whole_seconds().max(0).to_string()),
-            ("urgency", "normal".to_owned()),
-            ("topic", notice.topic()),
+            ("ttl", envelope.ttl.to_string()),
+            ("urgency", if envelope.is_urgent { "high" } else { "normal" }.to_owned()),
+            ("topic", envelope.topic.clone()),
         ];
         let headers = headers
             .into_iter()
             .filter_map(|(name, value)| Some((HeaderName::from_static(name), HeaderValue::try_from(value).ok()?)));
-        judge(self.http_client.post(&to.endpoint, headers, body).await)
+        let answer = self.http_client.post(endpoint, headers, body).await;
+        self.breakers.record(&breaker, &answer);
+        judge(answer, now)
     }
+}
+
+fn refused(code: &str) -> phone_push::Outcome {
+    phone_push::Outcome::Refused { code: code.to_owned() }
 }
 
 /// Outcome of sending to one browser.
@@ -180,22 +257,24 @@ fn message(notice: &Notice, recipient: &Recipient) -> String {
     json!({"type": notice.kind(), "data": Data { notice, place: recipient.place }}).to_string()
 }
 
-fn judge(answer: Result<Answer, PostError>) -> Sent {
+fn judge(answer: Result<Answer, PostError>, now: OffsetDateTime) -> phone_push::Outcome {
+    use phone_push::Outcome;
     match answer {
         Ok(answer) => match answer.status {
-            status if status.is_success() => Sent::Was(Outcome::Taken),
-            StatusCode::NOT_FOUND | StatusCode::GONE => Sent::Gone,
-            StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT => Sent::Was(Outcome::Later),
-            status if status.is_server_error() => Sent::Was(Outcome::Later),
-            _ => Sent::Was(Outcome::Refused),
+            status if status.is_success() => Outcome::Taken,
+            StatusCode::NOT_FOUND | StatusCode::GONE => Outcome::Gone { since: None },
+            StatusCode::TOO_MANY_REQUESTS => Outcome::Later { after: answer.retry_after(now), limited: true },
+            StatusCode::REQUEST_TIMEOUT => Outcome::Later { after: answer.retry_after(now), limited: false },
+            status if status.is_server_error() => Outcome::Later { after: answer.retry_after(now), limited: false },
+            status => refused(status.as_str()),
         },
-        Err(PostError::Address(_)) => Sent::Was(Outcome::Refused),
-        Err(error) if error.is_definite() => Sent::Was(Outcome::Later),
-        Err(_) => Sent::Was(Outcome::Unknown),
+        Err(PostError::Address(_)) => refused("address"),
+        Err(error) if error.is_definite() => Outcome::Later { after: None, limited: false },
+        Err(_) => Outcome::Unknown,
     }
 }
 
-impl Notifier for Push {
+impl Notifier for Arc<Push> {
     fn name(&self) -> &'static str {
         "web_push"
     }
@@ -311,6 +390,19 @@ mod tests {
             parts[1],
             json!({"aud": "https://push.example.org:8443", "exp": now.unix_timestamp() + 43_200, "sub": "mailto:ops@example.org"})
         );
+    }
+
+    #[tokio::test]
+    async fn failing_push_service_is_skipped_alone() {
+        let breakers = Breakers::new(std::time::Duration::from_secs(10));
+        let endpoint = |text: &str| text.parse::<Url>().expect("an address");
+        for number in 0..TOLERATED_FAILURES {
+            let breaker = breakers.of(&endpoint(&format!("https://down.example.org/{number}")));
+            assert_eq!(breaker.admit(), Ok(()));
+            breakers.record(&breaker, &Err(PostError::Unreached("no route".to_owned())));
+        }
+        assert!(breakers.of(&endpoint("https://down.example.org/other")).admit().is_err());
+        assert_eq!(breakers.of(&endpoint("https://up.example.org/")).admit(), Ok(()));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::{fmt, sync::LazyLock};
 use aws_lc_rs::agreement::{ECDH_P256, ParsedPublicKey, UnparsedPublicKey};
 use base64::{
     Engine as _,
-    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
+    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig, general_purpose::URL_SAFE_NO_PAD},
 };
 use jiff::{
     Timestamp,
@@ -26,6 +26,11 @@ const MINUTES_A_DAY: u16 = 24 * 60;
 
 /// Time zone database bundled with this version of the service, independent of the machine.
 static ZONES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
+
+/// Returns the time zone with this name, in any case.
+pub fn time_zone(name: &str) -> Option<TimeZone> {
+    ZONES.get(name).ok().filter(|zone| !zone.is_unknown() && zone.iana_name().is_some())
+}
 
 /// A minute of the day, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -102,13 +107,17 @@ pub struct QuietHours {
 impl QuietHours {
     /// Returns `None` if the quiet hours are empty or the time zone is unknown.
     pub fn new(from: TimeOfDay, until: TimeOfDay, zone: &str) -> Option<Self> {
-        let zone = ZONES.get(zone).ok().filter(|zone| !zone.is_unknown() && zone.iana_name().is_some())?;
+        let zone = time_zone(zone)?;
         (from != until).then_some(Self { from, until, zone })
     }
 
     /// Returns the name of the time zone, as in `Europe/Berlin`.
     pub fn time_zone(&self) -> &str {
         self.zone.iana_name().unwrap_or("UTC")
+    }
+
+    pub fn zone(&self) -> &TimeZone {
+        &self.zone
     }
 
     /// Returns true if a moment is within the quiet hours. Each moment has exactly one local time. An hour that is
@@ -146,6 +155,11 @@ impl fmt::Debug for PushKeys {
 }
 
 impl PushKeys {
+    /// Form in which browsers provide the keys; [`Self::parse`] reads both.
+    pub fn to_json(&self) -> serde_json::Value {
+        serde_json::json!({"p256dh": URL_SAFE_NO_PAD.encode(self.p256dh), "auth": URL_SAFE_NO_PAD.encode(self.auth)})
+    }
+
     /// Parses both keys as browsers provide them: URL-safe base64, with or without padding. A key that is not a point
     /// of the curve is refused.
     pub fn parse(p256dh: &str, auth: &str) -> Option<Self> {
@@ -173,6 +187,26 @@ mod tests {
     fn hours(from: &str, until: &str, zone: &str) -> QuietHours {
         let time = |text| TimeOfDay::parse(text).expect("a time");
         QuietHours::new(time(from), time(until), zone).expect("quiet hours")
+    }
+
+    /// Names of all time zones of the database.
+    fn zone_names() -> Vec<String> {
+        let names = ZONES.available().map(|name| name.to_string());
+        names.filter(|name| time_zone(name).is_some()).collect()
+    }
+
+    #[test]
+    fn every_time_zone_has_quiet_hours() {
+        let names = zone_names();
+        assert!(names.len() > 400, "{}", names.len());
+        for zone in names {
+            let night = hours("22:00", "08:00", &zone);
+            let day = hours("08:00", "22:00", &zone);
+            for hour in 0..24 {
+                let moment = datetime!(2026-11-20 0:30 UTC) + time::Duration::hours(hour);
+                assert_ne!(night.hold(moment), day.hold(moment), "{zone} {moment}");
+            }
+        }
     }
 
     #[test]
@@ -270,20 +304,19 @@ mod tests {
         /// Compares with a calculation from the offset of the zone at that moment.
         #[test]
         fn moment_is_quiet_if_local_time_is_in_range(
-            zone in proptest::sample::select(vec!["UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata", "Asia/Kathmandu",
-                                                  "Australia/Lord_Howe", "Pacific/Apia", "America/St_Johns", "Africa/Casablanca"]),
+            zone in proptest::sample::select(zone_names()),
             from in 0_i16..1_440, until in 0_i16..1_440, seconds in 1_700_000_000_i64..2_000_000_000,
         ) {
             prop_assume!(from != until);
             let time = |minutes| TimeOfDay::from_minutes(minutes).expect("a time");
-            let quiet = QuietHours::new(time(from), time(until), zone).expect("quiet hours");
+            let quiet = QuietHours::new(time(from), time(until), &zone).expect("quiet hours");
             let moment = OffsetDateTime::from_unix_timestamp(seconds).expect("a moment");
-            let offset = ZONES.get(zone).expect("a zone").to_offset(Timestamp::from_second(seconds).expect("a moment")).seconds();
+            let offset = ZONES.get(&zone).expect("a zone").to_offset(Timestamp::from_second(seconds).expect("a moment")).seconds();
             let minute = i16::try_from((seconds + i64::from(offset)).rem_euclid(86_400) / 60).expect("small");
             let since_from = (minute - from).rem_euclid(1_440);
             let length = (until - from).rem_euclid(1_440);
             prop_assert_eq!(quiet.hold(moment), since_from < length);
-            let other_way = QuietHours::new(time(until), time(from), zone).expect("quiet hours");
+            let other_way = QuietHours::new(time(until), time(from), &zone).expect("quiet hours");
             prop_assert_ne!(quiet.hold(moment), other_way.hold(moment), "the two ranges are complementary");
         }
 

@@ -1,6 +1,9 @@
 //! Notification settings and push subscriptions of users. `work.rs` has the background work.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, Mutex},
+};
 
 use anyhow::Context as _;
 use platform::{
@@ -8,10 +11,14 @@ use platform::{
     clock::Clock,
     database,
     outbound_http::{AddressFault, OutboundHttp, Reach},
+    outbox,
+    settings::CodeKey,
     stream::Streams,
 };
-use sqlx::PgPool;
-use time::OffsetDateTime;
+use sqlx::{PgConnection, PgPool};
+use texts::Catalogue;
+use time::{Date, OffsetDateTime};
+use tokio::sync::{Notify, Semaphore};
 use url::Url;
 use web::{
     fields::Change,
@@ -19,14 +26,17 @@ use web::{
 };
 
 use super::{
+    devices::service::{Devices, Platforms},
     hook::Hook,
+    kinds::{Kind, Kinds},
     notifier::Notifier,
-    push::{Push, Vapid},
+    push::{Breakers, Push, Vapid},
     rules::{MOST_SUBSCRIPTIONS, PushKeys, PushServices, QuietHours, TimeOfDay},
-    settings::Settings,
+    sending::Senders,
+    settings::{ApnsSettings, FcmSettings, Settings},
     store::{self, SettingsRow, SubscriptionRow},
 };
-use crate::identity::accounts;
+use crate::{chat::messages::ReachChanged, identity::accounts};
 
 /// How long sent reminders are remembered. A match that is postponed for longer counts as a new one.
 const REMEMBERED: time::Duration = time::Duration::days(30);
@@ -48,6 +58,48 @@ pub(super) struct Inner {
     reach: Reach,
     services: PushServices,
     vapid: Option<Arc<Vapid>>,
+    pub(super) devices: Devices,
+    reach_changes: ReachChanges,
+    pub(super) senders: Senders,
+    /// Last day whose streaks this process has planned.
+    pub(super) streaks_planned: Mutex<Option<Date>>,
+}
+
+/// Tells the worker of pushers which users may need another one. A pusher of a user whose last device ended with its session
+/// stays until the next change: its reports reach no device.
+#[derive(Clone)]
+pub(super) struct ReachChanges {
+    are_sent: bool,
+    written: Arc<Notify>,
+}
+
+impl ReachChanges {
+    pub(super) async fn enqueue_in(&self, connection: &mut PgConnection, users: &[UserId]) -> sqlx::Result<()> {
+        if !self.are_sent {
+            return Ok(());
+        }
+        let messages: Result<Vec<_>, _> = users.iter().map(|user| ReachChanged { user_id: *user }.message()).collect();
+        outbox::enqueue(connection, &messages.map_err(|error| sqlx::Error::Encode(error.into()))?).await
+    }
+
+    /// To be called after the commit.
+    pub(super) fn wake_relay(&self) {
+        if self.are_sent {
+            self.written.notify_one();
+        }
+    }
+}
+
+/// What notifications are built from.
+pub struct Setup<'a> {
+    pub settings: &'a Settings,
+    pub fcm: &'a FcmSettings,
+    pub apns: &'a ApnsSettings,
+    /// Keys that encrypt and hash the tokens of devices.
+    pub keys: &'a [CodeKey],
+    pub catalogue: Arc<Catalogue>,
+    /// Whether the homeserver reports mentions, for which users need a pusher.
+    pub has_pushers: bool,
 }
 
 /// Notification preferences of a user.
@@ -58,6 +110,7 @@ pub struct Preferences {
     /// Whether the user wants to know of places that they lost in a league.
     pub league_ranks: bool,
     pub quiet_hours: Option<QuietHours>,
+    pub kinds: Kinds,
     /// Browsers to notify, oldest first.
     pub subscriptions: Vec<Subscription>,
 }
@@ -92,6 +145,8 @@ pub struct SettingsChange {
     /// `None` keeps the current value.
     pub league_ranks: Option<bool>,
     pub quiet_hours: Change<QuietHours>,
+    /// Kinds to switch on or off. `reminders` counts as the kind `reminder` too.
+    pub kinds: Vec<(Kind, bool)>,
 }
 
 /// Error from adding a push subscription.
@@ -112,8 +167,9 @@ pub enum SubscribeError {
 
 impl Notifications {
     /// Sets up the channels that are configured.
-    pub fn new(core: &Core, streams: Streams, settings: &Settings) -> anyhow::Result<Self> {
+    pub fn new(core: &Core, streams: Streams, setup: Setup<'_>) -> anyhow::Result<Self> {
         let Core { db, clock, random, env, .. } = core.clone();
+        let Setup { settings, fcm, apns, keys, catalogue, has_pushers } = setup;
         let services = PushServices::of(env, &settings.push_services);
         let (reach, config) = (Reach::of(env), settings.clone());
         let mut notifiers: Vec<Box<dyn Notifier>> = Vec::new();
@@ -124,16 +180,55 @@ impl Notifications {
             let (url, secret) = (url.clone(), secret.clone());
             notifiers.push(Box::new(Hook { url, secret, http_client, clock: clock.clone(), random: random.clone() }));
         }
-        let mut vapid = None;
+        let (mut vapid, mut web) = (None, None);
         if let (Some(key), Some(subject)) = (&config.vapid_private_key, &config.vapid_subject) {
             let key = Arc::new(Vapid::new(&key.bytes(), subject).context("notifications.vapid_private_key")?);
             let (http_client, at_once) = (OutboundHttp::new(reach, config.timeout)?, config.at_once);
             let (services, clock) = (services.clone(), clock.clone());
-            let push = Push { vapid: Arc::clone(&key), http_client, services, at_once, clock, random };
-            notifiers.push(Box::new(push));
+            let (vapid_key, breakers) = (Arc::clone(&key), Breakers::new(config.timeout));
+            let push = Arc::new(Push { vapid: vapid_key, http_client, services, breakers, at_once, clock, random });
+            notifiers.push(Box::new(Arc::clone(&push)));
+            web = Some(push);
             vapid = Some(key);
         }
-        Ok(Self { inner: Arc::new(Inner { db, streams, config, clock, notifiers, reach, services, vapid }) })
+        let now: phone_push::Now = {
+            let clock = clock.clone();
+            Arc::new(move || clock.now())
+        };
+        let at_once = config.device_sends.div_ceil(config.workers.max(1));
+        let senders = Senders {
+            fcm: fcm.client(env, config.timeout, now.clone())?,
+            apns: apns.client(config.timeout, now)?,
+            web,
+            catalogue,
+            at_once,
+            places: Semaphore::new(config.device_sends),
+        };
+        let platforms =
+            Platforms { fcm: senders.fcm.is_some(), apns: senders.apns.is_some(), web: senders.web.is_some() };
+        let reach_changes = ReachChanges { are_sent: has_pushers, written: core.outbox_written.clone() };
+        let devices = Devices::new(core, keys, platforms, services.clone(), reach_changes.clone());
+        let streaks_planned = Mutex::default();
+        Ok(Self {
+            inner: Arc::new(Inner {
+                db,
+                streams,
+                config,
+                clock,
+                notifiers,
+                reach,
+                services,
+                vapid,
+                devices,
+                reach_changes,
+                senders,
+                streaks_planned,
+            }),
+        })
+    }
+
+    pub fn devices(&self) -> &Devices {
+        &self.inner.devices
     }
 
     /// Returns the VAPID public key that browsers need to subscribe, if web push is configured.
@@ -147,8 +242,9 @@ impl Notifications {
         let row = store::settings(db, user).await?;
         let quiet_hours = row.as_ref().and_then(|row| quiet(row.quiet_from, row.quiet_until, row.time_zone.as_deref()));
         let subscriptions = store::subscriptions(db, &[user.0]).await?.into_iter().filter_map(subscription).collect();
+        let kinds = row.as_ref().map(SettingsRow::kinds).unwrap_or_default();
         let (reminders, league_ranks) = row.map_or((true, true), |row| (row.reminders, row.league_ranks));
-        Ok(Preferences { reminders, league_ranks, quiet_hours, subscriptions })
+        Ok(Preferences { reminders, league_ranks, quiet_hours, kinds, subscriptions })
     }
 
     /// Applies a change of preferences.
@@ -159,15 +255,31 @@ impl Notifications {
         let quiet_before =
             before.as_ref().and_then(|row| quiet(row.quiet_from, row.quiet_until, row.time_zone.as_deref()));
         let after = change.quiet_hours.apply(quiet_before);
+        let kinds = before.as_ref().map(SettingsRow::kinds).unwrap_or_default();
+        let changes = change.reminders.map(|is_on| (Kind::Reminder, is_on)).into_iter().chain(change.kinds);
+        let kinds = changes.fold(kinds, |kinds, (kind, is_on)| kinds.with(kind, is_on));
         let row = SettingsRow {
-            reminders: change.reminders.unwrap_or_else(|| before.as_ref().is_none_or(|row| row.reminders)),
+            reminders: kinds.has(Kind::Reminder),
             league_ranks: change.league_ranks.unwrap_or_else(|| before.as_ref().is_none_or(|row| row.league_ranks)),
             quiet_from: after.as_ref().map(|hours| hours.from.minutes()),
             quiet_until: after.as_ref().map(|hours| hours.until.minutes()),
             time_zone: after.as_ref().map(|hours| hours.time_zone().to_owned()),
+            moved: kinds.has(Kind::Moved),
+            result: kinds.has(Kind::Result),
+            correction: kinds.has(Kind::Correction),
+            passed: kinds.has(Kind::Passed),
+            invitation: kinds.has(Kind::Invitation),
+            mention: kinds.has(Kind::Mention),
+            streak: kinds.has(Kind::Streak),
         };
         store::save_settings(&mut tx, user, &row).await?;
-        tx.commit().await
+        let mentions_before = before.as_ref().map(SettingsRow::kinds).unwrap_or_default().has(Kind::Mention);
+        if mentions_before != kinds.has(Kind::Mention) {
+            self.inner.reach_changes.enqueue_in(&mut tx, &[user]).await?;
+        }
+        tx.commit().await?;
+        self.inner.reach_changes.wake_relay();
+        Ok(())
     }
 
     /// Adds a push subscription. A known endpoint gets the new keys; an eleventh subscription replaces the oldest.
@@ -183,6 +295,7 @@ impl Notifications {
         let created_at = inner.clock.now();
         let mut tx = platform::database::begin(&inner.db).await?;
         accounts::lock(&mut tx, user).await?;
+        inner.devices.release_browser_in(&mut tx, &endpoint).await?;
         let id = store::save_subscription(&mut tx, user, endpoint.as_str(), &keys, created_at).await?;
         store::keep_latest(&mut tx, user, i64::try_from(MOST_SUBSCRIPTIONS).unwrap_or(i64::MAX)).await?;
         tx.commit().await?;
@@ -199,7 +312,10 @@ impl Notifications {
         let (db, before) = (&self.inner.db, self.inner.clock.now() - REMEMBERED);
         let plans = store::sweep_plans(db, before).await?;
         let leagues = database::sweep(|most| store::sweep_league_ranks(db, before, most)).await?;
-        Ok(plans + leagues + database::sweep(|most| store::sweep(db, before, most)).await?)
+        let claims = database::sweep(|most| store::sweep_claims(db, before, most)).await?;
+        let batches = database::sweep(|most| store::sweep_batches(db, before, most)).await?;
+        let tokens = self.inner.devices.sweep().await?;
+        Ok(plans + leagues + claims + batches + tokens + database::sweep(|most| store::sweep(db, before, most)).await?)
     }
 }
 

@@ -1,24 +1,62 @@
 //! SQL queries for notifications.
 
+mod alerts;
+
 use sqlx::{PgConnection, PgExecutor};
 use time::OffsetDateTime;
 use web::ids::{LeagueId, MatchId, QuestionId, SubscriptionId, TeamId, TournamentId, UserId};
 
-use super::rules::PushKeys;
+pub(super) use self::alerts::{
+    BegunResult, CurrentMatch, Retry, Wishes, add_batch, batch, begin_result, claim_alerts, claim_users, claimed_on,
+    current_matches, due_retries, end_result, had_result, named_match, planned_until, points, postpone, predictors,
+    predictors_end, room, streaks, streaks_end, sweep_batches, sweep_claims, take_retries, unfinished_batches,
+    wanting_passed, wishes,
+};
+use super::{
+    kinds::{Kind, Kinds},
+    rules::PushKeys,
+};
 
 /// Database row of a user's preferences.
+#[expect(clippy::struct_excessive_bools, reason = "one column for each kind")]
 pub(super) struct SettingsRow {
     pub(super) reminders: bool,
     pub(super) league_ranks: bool,
     pub(super) quiet_from: Option<i16>,
     pub(super) quiet_until: Option<i16>,
     pub(super) time_zone: Option<String>,
+    pub(super) moved: bool,
+    pub(super) result: bool,
+    pub(super) correction: bool,
+    pub(super) passed: bool,
+    pub(super) invitation: bool,
+    pub(super) mention: bool,
+    pub(super) streak: bool,
+}
+
+impl SettingsRow {
+    pub(super) fn kinds(&self) -> Kinds {
+        [
+            (Kind::Reminder, self.reminders),
+            (Kind::Moved, self.moved),
+            (Kind::Result, self.result),
+            (Kind::Correction, self.correction),
+            (Kind::Passed, self.passed),
+            (Kind::Invitation, self.invitation),
+            (Kind::Mention, self.mention),
+            (Kind::Streak, self.streak),
+        ]
+        .into_iter()
+        .fold(Kinds::default(), |kinds, (kind, is_on)| kinds.with(kind, is_on))
+    }
 }
 
 pub(super) async fn settings(executor: impl PgExecutor<'_>, user: UserId) -> sqlx::Result<Option<SettingsRow>> {
     sqlx::query_as!(
         SettingsRow,
-        "select reminders, league_ranks, quiet_from, quiet_until, time_zone from notification_settings where user_id = $1",
+        "select reminders, league_ranks, quiet_from, quiet_until, time_zone, moved, result, correction, passed,
+                invitation, mention, streak
+         from notification_settings where user_id = $1",
         user.0,
     )
     .fetch_optional(executor)
@@ -31,17 +69,27 @@ pub(super) async fn save_settings(
     settings: &SettingsRow,
 ) -> sqlx::Result<()> {
     sqlx::query!(
-        "insert into notification_settings (user_id, reminders, league_ranks, quiet_from, quiet_until, time_zone)
-         values ($1, $2, $3, $4, $5, $6)
+        "insert into notification_settings (user_id, reminders, league_ranks, quiet_from, quiet_until, time_zone, moved,
+                                            result, correction, passed, invitation, mention, streak)
+         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
          on conflict (user_id) do update
            set reminders = excluded.reminders, league_ranks = excluded.league_ranks, quiet_from = excluded.quiet_from,
-               quiet_until = excluded.quiet_until, time_zone = excluded.time_zone",
+               quiet_until = excluded.quiet_until, time_zone = excluded.time_zone, moved = excluded.moved,
+               result = excluded.result, correction = excluded.correction, passed = excluded.passed,
+               invitation = excluded.invitation, mention = excluded.mention, streak = excluded.streak",
         user.0,
         settings.reminders,
         settings.league_ranks,
         settings.quiet_from,
         settings.quiet_until,
         settings.time_zone,
+        settings.moved,
+        settings.result,
+        settings.correction,
+        settings.passed,
+        settings.invitation,
+        settings.mention,
+        settings.streak,
     )
     .execute(connection)
     .await?;
@@ -115,6 +163,12 @@ pub(super) async fn delete_subscription(
         .execute(executor)
         .await?;
     Ok(deleted.rows_affected() > 0)
+}
+
+/// Removes the subscriptions with this endpoint, of any user.
+pub(super) async fn delete_endpoint(connection: &mut PgConnection, endpoint: &str) -> sqlx::Result<()> {
+    sqlx::query!("delete from push_subscriptions where endpoint = $1", endpoint).execute(connection).await?;
+    Ok(())
 }
 
 /// Removes an expired subscription, unless the browser has renewed its keys since.
@@ -325,7 +379,7 @@ pub(super) async fn fans(
 ) -> sqlx::Result<Vec<Fan>> {
     sqlx::query_as!(
         Fan,
-        r#"select u.user_id as "user_id: UserId", s.quiet_from as "quiet_from?", s.quiet_until as "quiet_until?",
+        r#"select u.user_id as "user_id!: UserId", s.quiet_from as "quiet_from?", s.quiet_until as "quiet_until?",
                   s.time_zone as "time_zone?"
            from users u
            left join notification_settings s on s.user_id = u.user_id
@@ -395,7 +449,7 @@ pub(super) async fn wanting_league_ranks(
 ) -> sqlx::Result<Vec<Fan>> {
     sqlx::query_as!(
         Fan,
-        r#"select u.user_id as "user_id: UserId", s.quiet_from as "quiet_from?", s.quiet_until as "quiet_until?",
+        r#"select u.user_id as "user_id!: UserId", s.quiet_from as "quiet_from?", s.quiet_until as "quiet_until?",
                   s.time_zone as "time_zone?"
            from users u
            left join notification_settings s on s.user_id = u.user_id

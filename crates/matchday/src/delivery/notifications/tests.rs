@@ -37,14 +37,14 @@ const VAPID: [(&str, &str); 3] = [
 const PUBLIC: &str = "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4";
 
 /// A user's browser with its keys.
-struct Browser {
+pub(super) struct Browser {
     private: PrivateKey,
     public: String,
     auth: [u8; 16],
 }
 
 impl Browser {
-    fn new(seed: u64) -> Self {
+    pub(super) fn new(seed: u64) -> Self {
         let (private, public) = push::make_key(&SeededRandom::new(seed)).expect("a key");
         let private = URL_SAFE_NO_PAD.decode(private).expect("base64");
         let private = PrivateKey::from_private_key(&ECDH_P256, &private).expect("a key");
@@ -52,12 +52,12 @@ impl Browser {
     }
 
     /// Returns the subscription that the browser passes to the page.
-    fn subscription(&self, endpoint: &str) -> Value {
+    pub(super) fn subscription(&self, endpoint: &str) -> Value {
         json!({"endpoint": endpoint, "expirationTime": null,
                "keys": {"p256dh": self.public, "auth": URL_SAFE_NO_PAD.encode(self.auth)}})
     }
 
-    fn read(&self, body: &[u8]) -> Value {
+    pub(super) fn read(&self, body: &[u8]) -> Value {
         serde_json::from_slice(&push::decrypt(&self.private, &self.auth, body)).expect("JSON")
     }
 }
@@ -162,7 +162,9 @@ async fn settings_change_only_named_fields() {
         let get = async || user.get(SETTINGS).await.expect(200)["data"].clone();
         assert_eq!(
             get().await,
-            json!({"reminders": true, "league_ranks": true, "quiet_hours": null, "push": [], "vapid_public_key": PUBLIC}),
+            json!({"reminders": true, "league_ranks": true, "quiet_hours": null, "push": [], "vapid_public_key": PUBLIC,
+                   "kinds": {"reminder": true, "moved": true, "result": true, "correction": true, "passed": false,
+                             "invitation": true, "mention": true, "streak": false}}),
             "the defaults"
         );
         let put = async |body: Value| user.send(Method::PUT, SETTINGS, Some(body.to_string())).await;
@@ -175,7 +177,10 @@ async fn settings_change_only_named_fields() {
         put(json!({"reminders": null, "colour": "blue"})).await.expect(200);
         assert_eq!(get().await["reminders"], false);
         put(json!({"league_ranks": false})).await.expect(200);
-        assert_eq!((get().await["league_ranks"].clone(), get().await["reminders"].clone()), (json!(false), json!(false)));
+        assert_eq!(
+            (get().await["league_ranks"].clone(), get().await["reminders"].clone()),
+            (json!(false), json!(false))
+        );
         put(json!({"quiet_hours": null})).await.expect(200);
         assert_eq!((get().await["reminders"].clone(), get().await["quiet_hours"].clone()), (json!(false), Value::Null));
         for quiet in [
@@ -195,6 +200,46 @@ async fn settings_change_only_named_fields() {
         assert_eq!(get().await["reminders"], false, "a refused request changes nothing");
         let other = app.user().await;
         assert_eq!(other.get(SETTINGS).await.expect(200)["data"]["reminders"], true, "preferences are per user");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn kinds_change_by_name() {
+    TestApp::run(async |app| {
+        let user = app.user().await;
+        let put = async |body: Value| user.send(Method::PUT, SETTINGS, Some(body.to_string())).await;
+        let kinds = async || user.get(SETTINGS).await.expect(200)["data"]["kinds"].clone();
+        let defaults = kinds().await;
+        let saved = put(json!({"kinds": {"passed": true, "result": false}})).await.expect(200)["data"].clone();
+        let mut expected = defaults.clone();
+        (expected["passed"], expected["result"]) = (json!(true), json!(false));
+        assert_eq!((&saved["kinds"], &saved["reminders"]), (&expected, &json!(true)));
+        put(json!({"kinds": {}})).await.expect(200);
+        put(json!({"league_ranks": false})).await.expect(200);
+        assert_eq!(kinds().await, expected, "other changes keep the kinds");
+        let saved = put(json!({"reminders": false})).await.expect(200)["data"].clone();
+        assert_eq!(saved["kinds"]["reminder"], false, "one setting");
+        let saved = put(json!({"kinds": {"reminder": true}})).await.expect(200)["data"].clone();
+        assert_eq!((&saved["reminders"], &saved["kinds"]["reminder"]), (&json!(true), &json!(true)));
+        put(json!({"reminders": true, "kinds": {"reminder": true, "streak": true}})).await.expect(200);
+        expected["streak"] = json!(true);
+        for bad in [
+            json!({"goal": true}),
+            json!({"result": "yes"}),
+            json!({"result": null}),
+            json!({"result": 1}),
+            json!([]),
+            json!("result"),
+            json!({"result": true, "goal": true}),
+            json!({"reminder": false}),
+        ] {
+            let refused = put(json!({"kinds": bad, "reminders": true})).await;
+            assert_eq!(refused.invalid_fields(), ["kinds"], "{bad}");
+        }
+        let refused = put(json!({"kinds": {"result": true}, "quiet_hours": {"from": "22:00"}})).await;
+        assert_eq!(refused.invalid_fields(), ["quiet_hours"]);
+        assert_eq!(kinds().await, expected, "a refused request changes nothing");
     })
     .await;
 }

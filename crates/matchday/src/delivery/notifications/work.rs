@@ -14,6 +14,7 @@ use time::OffsetDateTime;
 use web::ids::{MatchId, UserId};
 
 use super::{
+    kinds::{About, Alert, Kind},
     notifier::{Notice, Outcome, Recipient, Reminder},
     service::{Notifications, quiet, subscription},
     store::{self, Due, Fan, Subject},
@@ -75,7 +76,7 @@ impl Notifications {
     /// another one, queues the same batch again under the same message id. Processing a batch twice is idempotent.
     pub async fn plan(&self) -> Result<usize, ReminderError> {
         let inner = &*self.inner;
-        if inner.notifiers.is_empty() {
+        if inner.notifiers.is_empty() && !inner.devices.platforms().any() {
             return Ok(0);
         }
         let now = inner.clock.now();
@@ -121,14 +122,15 @@ impl Notifications {
         // The match was postponed, moved or called off since, or has started. A moved match has a new plan.
         let Some(found) = store::scheduled(&inner.db, batch.event_id, batch.start_time).await? else { return Ok(0) };
         let questions = store::open_questions(&inner.db, batch.event_id, batch.start_time, inner.clock.now()).await?;
-        let notice = Notice::Reminder(Reminder {
+        let reminder = Reminder {
             event_id: batch.event_id,
             tournament_id: found.tournament_id,
             start_time: batch.start_time,
             home_team: TeamName { id: found.home_team, name: found.home_name },
             away_team: TeamName { id: found.away_team, name: found.away_name },
             question_ids: questions.clone(),
-        });
+        };
+        let notice = Notice::Reminder(reminder.clone());
         let subject = Subject { event: batch.event_id, start_time: batch.start_time, questions: &questions };
         let teams = (found.home_team, found.away_team);
         let (mut after, mut later) = (batch.after, 0);
@@ -136,14 +138,17 @@ impl Notifications {
             let (range, now) = ((after, batch.until), inner.clock.now());
             let fans = store::fans(&inner.db, subject, teams, range, CLAIMED_AT_ONCE, now).await?;
             let Some(last) = fans.last().map(|fan| fan.user_id) else { break };
-            later += self.notify(subject, &notice, &fans).await?;
+            later += self.notify_fans(subject, &notice, &fans).await?;
+            let alert = alert_of(&reminder)?;
+            let alerts: Vec<_> = fans.iter().map(|fan| (fan.user_id, alert.clone())).collect();
+            self.alert(&alerts).await?;
             after = last;
         }
         Ok(later)
     }
 
     /// Claims and notifies some fans. Returns the number of fans to retry.
-    async fn notify(&self, subject: Subject<'_>, notice: &Notice, fans: &[Fan]) -> Result<usize, ReminderError> {
+    async fn notify_fans(&self, subject: Subject<'_>, notice: &Notice, fans: &[Fan]) -> Result<usize, ReminderError> {
         let inner = &*self.inner;
         let now = inner.clock.now();
         let mut recipients = self.recipients(fans, now).await?;
@@ -201,6 +206,15 @@ impl Notifications {
         let reached = |recipient: &Recipient| self.inner.notifiers.iter().any(|way| way.reaches(recipient));
         Ok(recipients.filter(reached).collect())
     }
+}
+
+/// Reminder for devices. As in browsers, a fan gets one for each match, also if the match is moved.
+fn alert_of(reminder: &Reminder) -> serde_json::Result<Alert> {
+    let alert = Alert::new(Kind::Reminder, About::Event(reminder.event_id), "1", reminder.start_time)
+        .text("home", &reminder.home_team.name)
+        .text("away", &reminder.away_team.name)
+        .time("start", reminder.start_time);
+    Ok(Alert { reminder: Some(serde_json::to_value(reminder)?), ..alert })
 }
 
 fn count(notice: &Notice, notifier: &'static str, outcome: Outcome) {

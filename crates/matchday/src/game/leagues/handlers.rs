@@ -18,11 +18,17 @@ use web::{
 
 use super::{
     rules::{CountsFrom, LeagueName, Position, TableRow, Visibility},
-    service::{Invitation, InviteCode, LeagueError, LeagueView, Leagues, OwnPlace, Player, TablePage, TableView, Wish},
+    service::{Invitation, InviteCode, LeagueError, LeagueView, Leagues, OwnPlace, TablePage, TableView, Wish},
 };
 use crate::{
     catalogue::matches::rules::RoundNumber,
-    identity::{callers::CallerReader, idempotency::RequestKey, sessions::CurrentUser},
+    identity::{
+        accounts::{ListedPersonItem, Person},
+        avatars::AvatarUrls,
+        callers::CallerReader,
+        idempotency::RequestKey,
+        sessions::CurrentUser,
+    },
 };
 
 /// Number of members that a league allows by default.
@@ -205,8 +211,8 @@ struct LeagueUser {
     name: Option<String>,
 }
 
-impl From<Player> for LeagueUser {
-    fn from(Player { id, username, name }: Player) -> Self {
+impl From<Person> for LeagueUser {
+    fn from(Person { id, username, name, .. }: Person) -> Self {
         Self { id, username, name }
     }
 }
@@ -574,7 +580,7 @@ struct TableData {
 struct RowItem {
     #[schema(minimum = 1, example = 3)]
     rank: i64,
-    user: LeagueUser,
+    user: ListedPersonItem,
     #[schema(example = 412)]
     points: i32,
     /// Number of exactly predicted scores.
@@ -609,11 +615,11 @@ struct TableMeta {
     next_cursor: Option<String>,
 }
 
-impl From<(TableRow, Player)> for RowItem {
-    fn from((row, player): (TableRow, Player)) -> Self {
+impl RowItem {
+    fn new((row, player): (TableRow, Person), avatars: &AvatarUrls) -> Self {
         Self {
             rank: row.rank,
-            user: player.into(),
+            user: ListedPersonItem::new(player, avatars),
             points: row.score.points,
             exact: row.score.exact,
             correct: row.score.correct,
@@ -634,6 +640,7 @@ impl From<(TableRow, Player)> for RowItem {
     ))]
 pub(super) async fn get_league_table(
     State(leagues): State<Leagues>,
+    State(avatars): State<AvatarUrls>,
     user: CurrentUser,
     CallerReader(reader): CallerReader,
     Path(id): Path<LeagueId>,
@@ -644,10 +651,11 @@ pub(super) async fn get_league_table(
     let page = TablePage { round, after: wanted.cursor, limit };
     let TableView { rows, own, neighbours, total_members, round_complete, winners, next } =
         leagues.table(&reader, user.id, id, page).await?;
+    let item = |row| RowItem::new(row, &avatars);
     let data = TableData {
-        rows: rows.into_iter().map(RowItem::from).collect(),
-        me: own.map(RowItem::from),
-        neighbours: neighbours.into_iter().map(RowItem::from).collect(),
+        rows: rows.into_iter().map(item).collect(),
+        me: own.map(item),
+        neighbours: neighbours.into_iter().map(item).collect(),
     };
     let meta = TableMeta {
         total_members,

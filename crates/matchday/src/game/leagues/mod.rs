@@ -23,10 +23,11 @@ use axum::extract::FromRef;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use self::service::Leagues;
-use crate::identity::sessions::Authenticates;
+use crate::identity::{avatars::AvatarUrls, sessions::Authenticates};
 
 pub(crate) fn routes<S: Authenticates>() -> OpenApiRouter<S>
 where
+    AvatarUrls: FromRef<S>,
     Leagues: FromRef<S>,
 {
     OpenApiRouter::new()

@@ -118,14 +118,6 @@ impl League {
     }
 }
 
-/// A user as shown in a league.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Player {
-    pub id: UserId,
-    pub username: String,
-    pub name: Option<String>,
-}
-
 /// Points of a member: all of the league, and only its latest round with a result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct MemberScore {

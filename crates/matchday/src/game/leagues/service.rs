@@ -26,7 +26,7 @@ use web::{
 
 pub use super::{
     codes::InviteCode,
-    rules::{CountsFrom, League, LeagueName, Player, Position, TableRow, Visibility},
+    rules::{CountsFrom, League, LeagueName, Position, TableRow, Visibility},
     table::{Ranking, TablePage},
 };
 use super::{
@@ -39,7 +39,7 @@ use super::{
 use crate::{
     game::scores::leaderboard_cache::LeaderboardError,
     identity::{
-        accounts,
+        accounts::{self, Person},
         idempotency::RequestKey,
         operators::{self, Operator, service::Action},
     },
@@ -97,7 +97,7 @@ pub enum Invitation {
 #[derive(Clone, Debug)]
 pub struct LeagueView {
     pub league: League,
-    pub owner: Player,
+    pub owner: Person,
     /// The following are for members only.
     pub code: Option<InviteCode>,
     /// Matrix id of the chat room, once it exists.
@@ -117,12 +117,12 @@ pub struct OwnPlace {
 /// A page of the table of a league, as seen by one user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableView {
-    pub rows: Vec<(TableRow, Player)>,
-    pub own: Option<(TableRow, Player)>,
-    pub neighbours: Vec<(TableRow, Player)>,
+    pub rows: Vec<(TableRow, Person)>,
+    pub own: Option<(TableRow, Person)>,
+    pub neighbours: Vec<(TableRow, Person)>,
     pub total_members: i32,
     pub round_complete: Option<bool>,
-    pub winners: Vec<Player>,
+    pub winners: Vec<Person>,
     pub next: Option<Position>,
 }
 
@@ -329,7 +329,14 @@ impl Leagues {
     async fn view(&self, reader: &Reader, user: UserId, stored: StoredLeague) -> Result<LeagueView, LeagueError> {
         let StoredLeague { league, code, room, joined_at, .. } = stored;
         let owner = reader.read(async |db| store::players(&db, &[league.owner.0]).await).await?.remove(&league.owner);
-        let owner = owner.unwrap_or_else(|| Player { id: league.owner, username: String::new(), name: None });
+        let owner = owner.unwrap_or_else(|| Person {
+            id: league.owner,
+            username: String::new(),
+            name: None,
+            shows_name: true,
+            avatar: None,
+        });
+        let owner = owner.shown_to(user);
         let Some(joined_at) = joined_at else {
             return Ok(LeagueView { league, owner, code: None, room: None, own: None });
         };
@@ -579,7 +586,7 @@ impl Leagues {
         let blocked = store::blocked_by(&self.inner.db, user).await?;
         let named = |row: &TableRow| {
             let player = players.get(&row.user).filter(|_| !blocked.contains(&row.user.0))?;
-            Some((*row, player.clone()))
+            Some((*row, player.clone().shown_to(user)))
         };
         Ok(TableView {
             rows: rows.iter().filter_map(named).collect(),
@@ -590,6 +597,17 @@ impl Leagues {
             winners: winners.iter().filter_map(named).map(|(_, player)| player).collect(),
             next,
         })
+    }
+
+    /// Returns the leagues with the highest ids, at most `most`, that have both users as members.
+    pub async fn shared(
+        &self,
+        reader: &Reader,
+        user: UserId,
+        other: UserId,
+        most: i64,
+    ) -> sqlx::Result<Vec<(LeagueId, String)>> {
+        reader.read(async |db| store::shared_leagues(&db, user, other, most).await).await
     }
 
     /// Ends all memberships of a user whose account was deleted. Their leagues go to the member who joined first.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use platform::encryption::Encrypted;
-use sqlx::{PgConnection, PgExecutor};
+use sqlx::{PgConnection, PgExecutor, PgPool};
 use time::OffsetDateTime;
 use web::{
     ids::{LeagueId, RoomId, TournamentId, UserId},
@@ -12,10 +12,14 @@ use web::{
 
 use super::{
     codes::StoredCode,
-    rules::{CountsFrom, League, MemberScore, Player, Visibility},
+    places_lost::NewResult,
+    rules::{CountsFrom, League, MemberScore, Visibility},
     sums::Member,
 };
-use crate::{game::scores::rules::Score, identity::idempotency::RequestKey};
+use crate::{
+    game::scores::rules::Score,
+    identity::{accounts::Person, avatars::AvatarKey, idempotency::RequestKey},
+};
 
 /// A league with its code, its room, and the membership of one user.
 #[derive(Clone)]
@@ -531,6 +535,32 @@ pub(super) async fn of_tournament(
     rows.into_iter().map(|row| Ok(StoredLeague::try_from(row)?.league)).collect()
 }
 
+/// Returns how a result changed the scores of users: points of the new result minus those of the result that it replaces.
+pub(super) async fn result_changes(
+    executor: impl PgExecutor<'_>,
+    result: &NewResult,
+    users: &[i64],
+) -> sqlx::Result<Vec<(UserId, Score)>> {
+    let rows = sqlx::query!(
+        r#"select c.user_id as "user!: UserId",
+                  sum(case when c.revision = $2 then c.points else -c.points end)::integer as "points!",
+                  sum(case when c.revision = $2 then c.exact else -c.exact end)::integer as "exact!",
+                  sum(case when c.revision = $2 then c.correct else -c.correct end)::integer as "correct!",
+                  sum(case when c.revision = $2 then 1 else -1 end)::integer as "settled!"
+           from result_points c
+           where c.event_id = $1 and c.revision in ($2, $3) and c.user_id = any($4)
+           group by c.user_id"#,
+        result.event.0,
+        result.revision,
+        result.previous,
+        users,
+    )
+    .fetch_all(executor)
+    .await?;
+    let score = |points, exact, correct, settled| Score { points, exact, correct, settled, answered: 0 };
+    Ok(rows.into_iter().map(|row| (row.user, score(row.points, row.exact, row.correct, row.settled))).collect())
+}
+
 /// Returns the tournaments of these matches.
 pub(super) async fn tournaments_of(executor: impl PgExecutor<'_>, matches: &[i64]) -> sqlx::Result<Vec<i64>> {
     sqlx::query_scalar!("select distinct tournament_id from events where id = any($1)", matches)
@@ -575,16 +605,16 @@ pub(super) async fn members_before(
     .await
 }
 
-/// Returns those of these users who are members, with their names; deleted users are missing. Not a join: PostgreSQL would
-/// read all members of the league and merge.
+/// Returns the users among these who are members, with their names. Not a join: PostgreSQL would read all members of the
+/// league and merge.
 pub(super) async fn named_members(
     executor: impl PgExecutor<'_>,
     league: LeagueId,
     users: &[i64],
-) -> sqlx::Result<HashMap<UserId, Player>> {
+) -> sqlx::Result<HashMap<UserId, Person>> {
     let rows = sqlx::query_as!(
-        Player,
-        r#"select u.user_id as "id: UserId", u.username, u.name
+        Person,
+        r#"select u.user_id as "id: UserId", u.username, u.name, u.shows_name, u.avatar_key as "avatar: AvatarKey"
            from users u
            where u.user_id = any($2)
              and (select true from league_members m where m.user_id = u.user_id and m.league_id = $1)"#,
@@ -596,11 +626,36 @@ pub(super) async fn named_members(
     Ok(rows.into_iter().map(|player| (player.id, player)).collect())
 }
 
-/// Returns the names of these users; deleted users are missing.
-pub(super) async fn players(executor: impl PgExecutor<'_>, users: &[i64]) -> sqlx::Result<HashMap<UserId, Player>> {
+/// Returns ids and names of the leagues that have both users as members, highest id first. The queries are separate,
+/// because the members of different users may be on different nodes.
+pub(super) async fn shared_leagues(
+    db: &PgPool,
+    user: UserId,
+    other: UserId,
+    most: i64,
+) -> sqlx::Result<Vec<(LeagueId, String)>> {
+    let mut ids = leagues_of(db, user).await?;
+    if user != other {
+        let others = leagues_of(db, other).await?;
+        ids.retain(|id| others.contains(id));
+    }
+    let ids: Vec<i64> = ids.into_iter().map(|id| id.0).collect();
+    let rows = sqlx::query!(
+        r#"select id as "id: LeagueId", name from leagues where id = any($1) order by id desc limit $2"#,
+        &ids,
+        most,
+    )
+    .fetch_all(db)
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.id, row.name)).collect())
+}
+
+/// Returns the names of these users. A deleted user has the name `deleted-` and the id, until a worker ends the membership.
+pub(super) async fn players(executor: impl PgExecutor<'_>, users: &[i64]) -> sqlx::Result<HashMap<UserId, Person>> {
     let rows = sqlx::query_as!(
-        Player,
-        r#"select user_id as "id: UserId", username, name from users where user_id = any($1)"#,
+        Person,
+        r#"select user_id as "id: UserId", username, name, shows_name, avatar_key as "avatar: AvatarKey"
+           from users where user_id = any($1)"#,
         users,
     )
     .fetch_all(executor)
@@ -684,6 +739,8 @@ struct Sums {
     user_id: UserId,
     username: Option<String>,
     name: Option<String>,
+    shows_name: Option<bool>,
+    avatar: Option<AvatarKey>,
     points: i32,
     exact: i32,
     correct: i32,
@@ -733,7 +790,8 @@ pub(super) async fn score_sums(
     latest: &[String],
 ) -> sqlx::Result<Vec<(UserId, MemberScore)>> {
     let rows = sums!(
-        r#"s.user_id as "user_id!: UserId", null as "username?", null as "name?""#,
+        r#"s.user_id as "user_id!: UserId", null as "username?", null as "name?",
+           null::boolean as "shows_name?", null as "avatar?: AvatarKey""#,
         "from user_scores s where s.user_id = any($1) and s.scope = any($2::text[] || $3::text[]) group by s.user_id",
         users,
         scopes,
@@ -744,10 +802,10 @@ pub(super) async fn score_sums(
     Ok(rows.into_iter().map(|row| (row.user_id, row.score())).collect())
 }
 
-/// A member with their name, unless the account was deleted, and their score.
+/// A member with their name, unless the row of the user is missing, and their score.
 pub(super) struct ScoredMember {
     pub(super) user: UserId,
-    pub(super) player: Option<Player>,
+    pub(super) player: Option<Person>,
     pub(super) score: MemberScore,
 }
 
@@ -759,12 +817,13 @@ pub(super) async fn member_scores(
     latest: &[String],
 ) -> sqlx::Result<Vec<ScoredMember>> {
     let rows = sums!(
-        r#"m.user_id as "user_id!: UserId", u.username as "username?", u.name as "name?""#,
+        r#"m.user_id as "user_id!: UserId", u.username as "username?", u.name as "name?",
+           u.shows_name as "shows_name?", u.avatar_key as "avatar?: AvatarKey""#,
         "from league_members m
          left join users u on u.user_id = m.user_id
          left join user_scores s on s.user_id = m.user_id and s.scope = any($2::text[] || $3::text[])
          where m.league_id = $1
-         group by m.user_id, u.username, u.name
+         group by m.user_id, u.username, u.name, u.shows_name, u.avatar_key
          order by m.user_id",
         league.0,
         scopes,
@@ -774,7 +833,13 @@ pub(super) async fn member_scores(
     .await?;
     let member = |row: Sums| {
         let (user, score) = (row.user_id, row.score());
-        let player = row.username.map(|username| Player { id: user, username, name: row.name });
+        let player = row.username.zip(row.shows_name).map(|(username, shows_name)| Person {
+            id: user,
+            username,
+            name: row.name,
+            shows_name,
+            avatar: row.avatar,
+        });
         ScoredMember { user, player, score }
     };
     Ok(rows.into_iter().map(member).collect())

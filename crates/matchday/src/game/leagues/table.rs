@@ -17,11 +17,14 @@ use web::ids::{LeagueId, TournamentId, UserId};
 
 use super::{
     large::{CopiedRanks, LargeTables},
-    rules::{self, League, Player, Position, TableRow},
+    rules::{self, League, Position, TableRow},
     store,
     sums::{self, Member, Outline},
 };
-use crate::game::scores::{leaderboard_cache::LeaderboardError, rounds::MOST_WINNERS};
+use crate::{
+    game::scores::{leaderboard_cache::LeaderboardError, rounds::MOST_WINNERS},
+    identity::accounts::Person,
+};
 
 /// Greatest age of a kept table, and of the matches that it counts.
 const KEPT_FOR: Duration = Duration::from_secs(1);
@@ -40,7 +43,7 @@ const MEMBERS_AT_ONCE: i32 = 20_000;
 pub(super) type ManyTables = HashMap<LeagueId, (Option<i16>, Vec<TableRow>)>;
 
 /// Names of members; deleted users are missing.
-pub(super) type Players = HashMap<UserId, Player>;
+pub(super) type Players = HashMap<UserId, Person>;
 
 /// What decides the outline of a table: tournaments, first round, first time, and the round of the table.
 type Counted = (Vec<TournamentId>, Option<i16>, Option<OffsetDateTime>, Option<i16>);

@@ -32,6 +32,8 @@ use crate::{
     catalogue::matches::rules::{PublicStatus, Status},
     chat::rooms::{ReadableRoom, RoomPath, service::Rooms},
     identity::{
+        accounts::ListedPersonItem,
+        avatars::AvatarUrls,
         callers::CallerReader,
         idempotency::{self, KeyOutcome, KeyedRequest},
         sessions::CurrentUser,
@@ -262,14 +264,14 @@ pub(super) struct PredictionList {
 }
 
 impl PredictionList {
-    fn new(listed: Vec<Listed>, next: Option<Cursor>, summary: Summary) -> Self {
+    fn new(listed: Vec<Listed>, next: Option<Cursor>, summary: Summary, avatars: &AvatarUrls) -> Self {
         let meta = PredictionMeta {
             total_predictions: summary.total(),
             prediction_distribution: Distribution { home: summary.home, draw: summary.draw, away: summary.away },
             average_confidence: summary.average_confidence,
             next_cursor: next.map(|cursor| cursor.to_string()),
         };
-        Self { data: listed.into_iter().map(ListedItem::from).collect(), meta }
+        Self { data: listed.into_iter().map(|listed| ListedItem::new(listed, avatars)).collect(), meta }
     }
 }
 
@@ -278,7 +280,7 @@ impl PredictionList {
 #[schema(as = ListedPrediction)]
 struct ListedItem {
     id: PredictionId,
-    user: PredictorItem,
+    user: ListedPersonItem,
     prediction: Pick,
     #[schema(required)]
     score_prediction: Option<Score>,
@@ -299,21 +301,11 @@ struct ListedItem {
     created_at: OffsetDateTime,
 }
 
-#[derive(Serialize, ToSchema)]
-#[schema(as = Predictor)]
-struct PredictorItem {
-    id: UserId,
-    #[schema(example = "swift_winger")]
-    username: String,
-    #[schema(required, example = "Ada Obi")]
-    name: Option<String>,
-}
-
-impl From<Listed> for ListedItem {
-    fn from(Listed { prediction, username, name }: Listed) -> Self {
+impl ListedItem {
+    fn new(Listed { prediction, person }: Listed, avatars: &AvatarUrls) -> Self {
         Self {
             id: prediction.id,
-            user: PredictorItem { id: prediction.user_id, username, name },
+            user: ListedPersonItem::new(person, avatars),
             prediction: prediction.forecast.pick(),
             score_prediction: prediction.forecast.score(),
             confidence: prediction.forecast.confidence(),
@@ -429,6 +421,7 @@ pub(super) async fn get_receipt(
     ))]
 pub(super) async fn list_event_predictions(
     State(predictions): State<Predictions>,
+    State(avatars): State<AvatarUrls>,
     user: CurrentUser,
     CallerReader(reader): CallerReader,
     Path(event): Path<MatchId>,
@@ -437,7 +430,7 @@ pub(super) async fn list_event_predictions(
     let summary = predictions.summary(&reader, event).await?.ok_or_else(|| ApiError::not_found("The event"))?;
     let view = View { viewer: user.id, room: None };
     let (listed, next) = predictions.list(&reader, event, view, filter.into(), paging).await?;
-    Ok(Json(PredictionList::new(listed, next, summary)))
+    Ok(Json(PredictionList::new(listed, next, summary, &avatars)))
 }
 
 /// One page of the predictions of a room's members.
@@ -477,6 +470,7 @@ struct RoomPredictionMeta {
 pub(super) async fn list_room_predictions(
     State(predictions): State<Predictions>,
     State(rooms): State<Rooms>,
+    State(avatars): State<AvatarUrls>,
     readable: ReadableRoom,
     CallerReader(reader): CallerReader,
     Query((filter, paging)): Query<(FilterParameters, CursorPaging)>,
@@ -498,7 +492,8 @@ pub(super) async fn list_room_predictions(
         away_predictions: picks.away,
         next_cursor: next.map(|cursor| cursor.to_string()),
     };
-    Ok(Json(RoomPredictionList { data: listed.into_iter().map(ListedItem::from).collect(), meta }))
+    let data = listed.into_iter().map(|listed| ListedItem::new(listed, &avatars)).collect();
+    Ok(Json(RoomPredictionList { data, meta }))
 }
 
 #[derive(IntoParams)]

@@ -18,7 +18,10 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 pub(crate) use self::handlers::Distribution;
 use self::service::Predictions;
-use crate::{chat::rooms::service::Rooms, identity::sessions::Authenticates};
+use crate::{
+    chat::rooms::service::Rooms,
+    identity::{avatars::AvatarUrls, sessions::Authenticates},
+};
 
 /// Routes that store idempotency keys with their effect.
 pub(crate) fn batched_routes<S: Authenticates>() -> OpenApiRouter<S>
@@ -30,6 +33,7 @@ where
 
 pub(crate) fn routes<S: Authenticates>() -> OpenApiRouter<S>
 where
+    AvatarUrls: FromRef<S>,
     Predictions: FromRef<S>,
     Rooms: FromRef<S>,
 {

@@ -36,6 +36,7 @@ use crate::{
     game::predictions::settings::Reveal,
     identity::{
         account_deletion::hooks::Receipts,
+        accounts::Person,
         idempotency::{KeyOutcome, KeyedRequest},
     },
 };
@@ -213,10 +214,8 @@ impl Prediction {
 #[derive(Clone, Debug)]
 pub struct Listed {
     pub prediction: Prediction,
-    /// Username of the user who made it.
-    pub username: String,
-    /// Display name of the user, if they gave one.
-    pub name: Option<String>,
+    /// User who made it.
+    pub person: Person,
 }
 
 /// Filter for a user's own predictions.
@@ -336,7 +335,14 @@ impl Predictions {
             && store::can_be_copied(&self.db, event, database::now(&self.db).await?).await?;
         // While predictions are hidden, users see only their own.
         let only = if is_hidden { Some(view.viewer) } else { filter.user_id };
-        reader.read(async |db| list_part(&db, event, view, filter, only, paging).await).await
+        let (listed, next) = reader.read(async |db| list_part(&db, event, view, filter, only, paging).await).await?;
+        let shown = |listed: Listed| Listed { person: listed.person.shown_to(view.viewer), ..listed };
+        Ok((listed.into_iter().map(shown).collect(), next))
+    }
+
+    /// Returns the number of predictions that a user has made, including open matches.
+    pub async fn count(&self, reader: &Reader, user: UserId) -> sqlx::Result<i64> {
+        reader.read(async |db| store::count(&db, user).await).await
     }
 
     /// Returns the summary of all predictions of a match; `None` if the match does not exist.

@@ -26,7 +26,7 @@ use crate::{
         },
         rule_sets::columns::{read_multiplier, read_rules},
     },
-    identity::idempotency::KeyedRequest,
+    identity::{accounts::Person, avatars::AvatarKey, idempotency::KeyedRequest},
 };
 
 /// A prediction that a batch writes.
@@ -506,7 +506,7 @@ pub(super) async fn without_salt(
     .await
 }
 
-/// Returns those of these users whose accounts exist, and locks their predictions of a match in the order of users.
+/// Returns the users among these whose accounts exist, and locks their predictions of a match in the order of users.
 pub(super) async fn lock_for_salts(
     connection: &mut PgConnection,
     event: MatchId,
@@ -946,6 +946,19 @@ pub(super) async fn can_be_copied(
     Ok(can_be_copied.unwrap_or_default())
 }
 
+/// Takes the user of a prediction from a row.
+macro_rules! person {
+    ($row:ident) => {
+        Person {
+            id: $row.user_id,
+            username: $row.username.clone(),
+            name: $row.name.clone(),
+            shows_name: $row.shows_name,
+            avatar: $row.avatar.clone(),
+        }
+    };
+}
+
 /// Returns predictions of a match after the cursor, sorted by user. Excludes `blocked` users.
 pub(super) async fn list(
     executor: impl PgExecutor<'_>,
@@ -956,7 +969,7 @@ pub(super) async fn list(
     limit: i64,
 ) -> sqlx::Result<Vec<Listed>> {
     let rows = predictions!(
-        r#", u.username as "username!", u.name"#,
+        r#", u.username as "username!", u.name, u.shows_name as "shows_name!", u.avatar_key as "avatar?: AvatarKey""#,
         "join users u on u.user_id = p.user_id
          where e.id = $1
            and p.user_id > $2
@@ -973,7 +986,10 @@ pub(super) async fn list(
     .fetch_all(executor)
     .await?;
     rows.into_iter()
-        .map(|row| Ok(Listed { prediction: stored!(row).try_into()?, username: row.username, name: row.name }))
+        .map(|row| {
+            let person = person!(row);
+            Ok(Listed { prediction: stored!(row).try_into()?, person })
+        })
         .collect()
 }
 
@@ -987,7 +1003,7 @@ pub(super) async fn list_of_users(
     limit: i64,
 ) -> sqlx::Result<Vec<Listed>> {
     let rows = predictions!(
-        r#", u.username as "username!", u.name"#,
+        r#", u.username as "username!", u.name, u.shows_name as "shows_name!", u.avatar_key as "avatar?: AvatarKey""#,
         "join users u on u.user_id = p.user_id
          where e.id = $1
            and p.user_id = any($2)
@@ -1004,7 +1020,10 @@ pub(super) async fn list_of_users(
     .fetch_all(executor)
     .await?;
     rows.into_iter()
-        .map(|row| Ok(Listed { prediction: stored!(row).try_into()?, username: row.username, name: row.name }))
+        .map(|row| {
+            let person = person!(row);
+            Ok(Listed { prediction: stored!(row).try_into()?, person })
+        })
         .collect()
 }
 
@@ -1035,7 +1054,7 @@ pub(super) async fn list_of_user(
     pick: Option<Pick>,
 ) -> sqlx::Result<Option<Listed>> {
     let row = predictions!(
-        r#", u.username as "username!", u.name"#,
+        r#", u.username as "username!", u.name, u.shows_name as "shows_name!", u.avatar_key as "avatar?: AvatarKey""#,
         "join users u on u.user_id = p.user_id
          where p.user_id = $1 and e.id = $2
            and ($3::text is null or case when l.revision is null then p.prediction else l.prediction end = $3)
@@ -1051,8 +1070,11 @@ pub(super) async fn list_of_user(
     )
     .fetch_optional(executor)
     .await?;
-    row.map(|row| Ok(Listed { prediction: stored!(row).try_into()?, username: row.username, name: row.name }))
-        .transpose()
+    row.map(|row| {
+        let person = person!(row);
+        Ok(Listed { prediction: stored!(row).try_into()?, person })
+    })
+    .transpose()
 }
 
 /// Returns the summary of a match's predictions from its tallies.
@@ -1179,4 +1201,10 @@ pub(super) async fn of_users(
 pub(super) async fn settled(executor: impl PgExecutor<'_>, user: UserId) -> sqlx::Result<Vec<Prediction>> {
     let rows = predictions!("", "where p.user_id = $1 and e.status = 'finished'", user.0).fetch_all(executor).await?;
     rows.into_iter().map(|row| stored!(row).try_into()).collect()
+}
+
+pub(super) async fn count(executor: impl PgExecutor<'_>, user: UserId) -> sqlx::Result<i64> {
+    sqlx::query_scalar!(r#"select count(*) as "count!" from predictions where user_id = $1"#, user.0)
+        .fetch_one(executor)
+        .await
 }

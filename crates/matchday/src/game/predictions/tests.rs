@@ -101,7 +101,8 @@ async fn prediction_response_has_all_fields() {
             list(&user, event, "").await,
             json!({
                 "data": [{
-                    "id": id, "user": {"id": user.id, "username": me["username"], "name": null}, "prediction": "home",
+                    "id": id, "prediction": "home",
+                    "user": {"id": user.id, "username": me["username"], "name": null},
                     "score_prediction": score, "confidence": 75, "advances": null, "joker": false, "points_earned": null,
                     "created_at": created_at,
                 }],

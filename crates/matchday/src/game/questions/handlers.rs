@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     catalogue::matches::rules::RoundNumber,
-    identity::{callers::CallerReader, sessions::CurrentUser},
+    identity::{accounts::ListedPersonItem, avatars::AvatarUrls, callers::CallerReader, sessions::CurrentUser},
 };
 
 impl From<AnswerError> for ApiError {
@@ -310,7 +310,7 @@ pub(super) struct AnswerList {
 #[derive(Serialize, ToSchema)]
 #[schema(as = ListedAnswer)]
 struct ListedItem {
-    user: AnswererItem,
+    user: ListedPersonItem,
     answer: Answer,
     /// Null unless the question is resolved. Follows corrections.
     #[schema(required, minimum = 0, example = 25)]
@@ -318,16 +318,6 @@ struct ListedItem {
     /// Time of the user's first answer.
     #[serde(with = "time::serde::rfc3339")]
     created_at: OffsetDateTime,
-}
-
-#[derive(Serialize, ToSchema)]
-#[schema(as = Answerer)]
-struct AnswererItem {
-    id: UserId,
-    #[schema(example = "swift_winger")]
-    username: String,
-    #[schema(required, example = "Ada Obi")]
-    name: Option<String>,
 }
 
 /// Summary of all answers, including answers that the list leaves out.
@@ -355,6 +345,7 @@ struct AnswerMeta {
     ))]
 pub(super) async fn list_answers(
     State(questions): State<Questions>,
+    State(avatars): State<AvatarUrls>,
     user: CurrentUser,
     Path(id): Path<QuestionId>,
     Query(paging): Query<CursorPaging>,
@@ -366,8 +357,8 @@ pub(super) async fn list_answers(
         let message = "The answers are shown when the question is closed.";
         return Err(ApiError::new(StatusCode::FORBIDDEN, "question_open", message));
     }
-    let item = |Listed { user_id, username, name, value, created_at }| ListedItem {
-        user: AnswererItem { id: user_id, username, name },
+    let item = |Listed { person, value, created_at }| ListedItem {
+        user: ListedPersonItem::new(person, &avatars),
         answer: question.shape.answer(value),
         points_earned: question.earned(value),
         created_at,

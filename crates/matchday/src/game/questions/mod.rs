@@ -16,10 +16,11 @@ use axum::extract::FromRef;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use self::service::Questions;
-use crate::identity::sessions::Authenticates;
+use crate::identity::{avatars::AvatarUrls, sessions::Authenticates};
 
 pub(crate) fn routes<S: Authenticates>() -> OpenApiRouter<S>
 where
+    AvatarUrls: FromRef<S>,
     Questions: FromRef<S>,
 {
     OpenApiRouter::new()

@@ -159,7 +159,9 @@ impl Questions {
         let blocked = store::blocked(&mut *connection, user).await?;
         // Reads one row more than the page, to learn whether there is a next page.
         let listed = store::list_answers(&mut *connection, id, &blocked, paging.after, paging.limit + 1).await?;
-        let (answers, next) = part(listed, paging.limit, |listed| listed.user_id.0);
+        let (answers, next) = part(listed, paging.limit, |listed| listed.person.id.0);
+        let shown = |listed: Listed| Listed { person: listed.person.shown_to(user), ..listed };
+        let answers = answers.into_iter().map(shown).collect();
         let tally = store::tally(&mut *connection, id).await?;
         let named = |(choice, answers)| Some((question.shape.choice_name(choice)?, answers));
         let has_choices = question.shape.kind != super::rules::QuestionKind::Number;

@@ -13,6 +13,7 @@ use web::{
 };
 
 use super::rules::{Choice, NumberScoring, Question, QuestionKind, Shape, Status, Terms};
+use crate::identity::{accounts::Person, avatars::AvatarKey};
 
 fn invalid() -> sqlx::Error {
     sqlx::Error::Decode("a stored question is invalid".into())
@@ -239,9 +240,7 @@ pub(super) async fn answers_of(
 /// An answer as other users see it.
 #[derive(Clone, Debug)]
 pub struct Listed {
-    pub user_id: UserId,
-    pub username: String,
-    pub name: Option<String>,
+    pub person: Person,
     pub value: i64,
     pub created_at: OffsetDateTime,
 }
@@ -254,9 +253,9 @@ pub(super) async fn list_answers(
     after: Option<Cursor>,
     limit: i64,
 ) -> sqlx::Result<Vec<Listed>> {
-    sqlx::query_as!(
-        Listed,
-        r#"select a.user_id as "user_id: UserId", u.username, u.name, a.value, a.created_at
+    let rows = sqlx::query!(
+        r#"select a.user_id as "user_id: UserId", u.username, u.name, u.shows_name, u.avatar_key as "avatar: AvatarKey",
+                  a.value, a.created_at
            from answers a join users u on u.user_id = a.user_id
            where a.question_id = $1 and a.user_id > $2 and a.user_id <> all($3)
            order by a.user_id limit $4"#,
@@ -266,7 +265,19 @@ pub(super) async fn list_answers(
         limit,
     )
     .fetch_all(executor)
-    .await
+    .await?;
+    let listed = rows.into_iter().map(|row| Listed {
+        person: Person {
+            id: row.user_id,
+            username: row.username,
+            name: row.name,
+            shows_name: row.shows_name,
+            avatar: row.avatar,
+        },
+        value: row.value,
+        created_at: row.created_at,
+    });
+    Ok(listed.collect())
 }
 
 /// Returns the users whom a user has blocked.

@@ -8,14 +8,14 @@ use utoipa::{IntoParams, ToSchema};
 use web::{
     ApiError, ErrorBody, Query,
     fields::{FromParameters, FromQuery, Parameters},
-    ids::{TournamentId, UserId},
+    ids::TournamentId,
     paging::Top,
 };
 
 use super::{
     leaderboard::{Entry, Leaderboard, Leaderboards, Period, Table},
     leaderboard_cache::LeaderboardError,
-    rounds::{self, MOST_WINNERS},
+    rounds::{self, MOST_WINNERS, Winner},
 };
 use crate::{
     catalogue::matches::rules::RoundNumber,
@@ -23,7 +23,13 @@ use crate::{
         RoomAddress,
         service::{RoomError, Rooms},
     },
-    identity::{callers::CallerReader, sessions::CurrentUser},
+    game::follows::service::Follows,
+    identity::{
+        accounts::{ListedPersonItem, Person},
+        avatars::AvatarUrls,
+        callers::CallerReader,
+        sessions::CurrentUser,
+    },
 };
 
 /// `Retry-After` of a rebuild: building a large leaderboard takes a few seconds.
@@ -68,6 +74,10 @@ pub(super) struct BoardQuery {
     /// Only members of this chat room, given by its Matrix room id. All stands of a match share one leaderboard.
     #[param(value_type = Option<String>, max_length = 255, pattern = r"^![^:\x00-\x1f\x7f-\x9f]+:[^\x00-\x1f\x7f-\x9f]+$", example = "!auQboWavgiRMaylzYl:example.org")]
     room_id: Option<RoomAddress>,
+    /// `following` is the leaderboard of the caller and the users whom the caller follows. It cannot be combined with
+    /// `room_id`.
+    #[param(value_type = Option<Among>, default = "all")]
+    among: Among,
 }
 
 impl FromParameters for BoardQuery {
@@ -76,6 +86,11 @@ impl FromParameters for BoardQuery {
         let tournament_id = parameters.optional("tournament_id");
         let round = parameters.optional("round");
         let room_id = parameters.optional("room_id");
+        let among = parameters.optional::<Among>("among");
+        let room_given = matches!(&room_id, Some(Some(_)));
+        if room_given && among == Some(Some(Among::Following)) {
+            return parameters.fault("among", "must be all if room_id is given");
+        }
         let tournament_given = tournament_id.is_some_and(|id| id.is_some());
         if tournament_given && matches!(period, Some(Some(PeriodName::Month | PeriodName::Week))) {
             return parameters.fault("period", "must be all if tournament_id is given");
@@ -88,6 +103,7 @@ impl FromParameters for BoardQuery {
             tournament_id: tournament_id?,
             round: round?,
             room_id: room_id?,
+            among: among?.unwrap_or_default(),
         })
     }
 }
@@ -111,6 +127,29 @@ impl FromQuery for PeriodName {
             "all" => Some(Self::All),
             "month" => Some(Self::Month),
             "week" => Some(Self::Week),
+            _ => None,
+        }
+    }
+}
+
+/// Users whom a leaderboard compares.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+#[schema(as = LeaderboardAmong)]
+enum Among {
+    #[default]
+    All,
+    /// The caller and the users whom the caller follows.
+    Following,
+}
+
+impl FromQuery for Among {
+    const EXPECTED: &'static str = "must be all or following";
+
+    fn from_query(text: &str) -> Option<Self> {
+        match text {
+            "all" => Some(Self::All),
+            "following" => Some(Self::Following),
             _ => None,
         }
     }
@@ -150,7 +189,7 @@ struct BoardItem {
 struct EntryItem {
     #[schema(minimum = 1, example = 3)]
     rank: i64,
-    user: PlayerItem,
+    user: ListedPersonItem,
     #[schema(example = 412)]
     points: i32,
     /// Number of exactly predicted scores.
@@ -162,16 +201,6 @@ struct EntryItem {
     /// Number of predicted matches that have a result.
     #[schema(example = 21)]
     settled: i32,
-}
-
-#[derive(Serialize, ToSchema)]
-#[schema(as = LeaderboardUser)]
-struct PlayerItem {
-    id: UserId,
-    #[schema(example = "swift_winger")]
-    username: String,
-    #[schema(required, example = "Ada Obi")]
-    name: Option<String>,
 }
 
 /// Selection that the leaderboard shows.
@@ -193,20 +222,22 @@ struct BoardMeta {
     #[schema(required)]
     round_complete: Option<bool>,
     /// Users with rank 1 once the round is complete, at most ten; else empty.
-    winners: Vec<PlayerItem>,
+    winners: Vec<Winner>,
+    among: Among,
 }
 
-impl From<&Entry> for PlayerItem {
-    fn from(entry: &Entry) -> Self {
-        Self { id: entry.user_id, username: entry.username.clone(), name: entry.name.clone() }
-    }
-}
-
-impl From<Entry> for EntryItem {
-    fn from(entry: Entry) -> Self {
+impl EntryItem {
+    fn new(entry: Entry, avatars: &AvatarUrls) -> Self {
+        let person = Person {
+            id: entry.user_id,
+            username: entry.username,
+            name: entry.name,
+            shows_name: true,
+            avatar: entry.avatar,
+        };
         Self {
             rank: entry.rank,
-            user: PlayerItem::from(&entry),
+            user: ListedPersonItem::new(person, avatars),
             points: entry.points,
             exact: entry.exact,
             correct: entry.correct,
@@ -229,6 +260,8 @@ impl From<Entry> for EntryItem {
 pub(super) async fn get_leaderboard(
     State(leaderboards): State<Leaderboards>,
     State(rooms): State<Rooms>,
+    State(follows): State<Follows>,
+    State(avatars): State<AvatarUrls>,
     user: CurrentUser,
     CallerReader(reader): CallerReader,
     Query((selection, top)): Query<(BoardQuery, Top)>,
@@ -250,6 +283,9 @@ pub(super) async fn get_leaderboard(
     let least = if round_complete == Some(true) { i64::try_from(MOST_WINNERS).unwrap_or(i64::MAX) } else { 0 };
     let shown = top.per_page.max(least);
     let mut board = match &selection.room_id {
+        None if selection.among == Among::Following => {
+            leaderboards.among_followed((&follows, &reader), table, user.id, shown).await?
+        }
         None => leaderboards.global(table, user.id, shown).await?,
         Some(address) => match rooms.find_readable(user.id, address).await {
             Ok(room) => match rooms.large_room(&room).await? {
@@ -261,7 +297,7 @@ pub(super) async fn get_leaderboard(
         },
     };
     let winners = match round_complete {
-        Some(true) => rounds::winners(&board.top).map(PlayerItem::from).collect(),
+        Some(true) => rounds::winners(&board.top).map(Winner::from).collect(),
         _ => Vec::new(),
     };
     board.top.truncate(usize::try_from(top.per_page).unwrap_or(usize::MAX));
@@ -273,11 +309,13 @@ pub(super) async fn get_leaderboard(
         round: round.map(|(_, round)| round),
         round_complete,
         winners,
+        among: selection.among,
     };
+    let item = |entry| EntryItem::new(entry, &avatars);
     let data = BoardItem {
-        top: board.top.into_iter().map(EntryItem::from).collect(),
-        me: board.own.map(EntryItem::from),
-        neighbours: board.neighbours.into_iter().map(EntryItem::from).collect(),
+        top: board.top.into_iter().map(item).collect(),
+        me: board.own.map(item),
+        neighbours: board.neighbours.into_iter().map(item).collect(),
     };
     Ok(Json(LeaderboardResponse { data, meta }))
 }

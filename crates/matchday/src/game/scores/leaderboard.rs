@@ -1,19 +1,25 @@
-//! Leaderboards. Leaderboards of all users and of large rooms are read from Redis, small rooms from the database.
+//! Leaderboards. Leaderboards of all users, of followed users and of large rooms are read from Redis, small rooms from the
+//! database.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use platform::{Core, clock::Clock, reads::Reader};
 use sqlx::PgPool;
 use web::ids::{RoomId, TournamentId, UserId};
 
 use super::{
+    among::FollowedViews,
     leaderboard_cache::{LeaderboardCache, LeaderboardError, Place, View},
-    players::Players,
+    players::{Lookup, Players},
     room_leaderboards::{LargeRoom, RoomLeaderboards},
     rules::{Scope, Standing},
     store::{self, Player, ScoreRow},
 };
-use crate::chat::{members, rooms::service::Room};
+use crate::{
+    chat::{members, rooms::service::Room},
+    game::follows::service::Follows,
+    identity::avatars::AvatarKey,
+};
 
 /// Reads leaderboards for users.
 #[derive(Clone)]
@@ -22,6 +28,7 @@ pub struct Leaderboards {
     boards: LeaderboardCache,
     room_boards: RoomLeaderboards,
     players: Arc<Players>,
+    followed_views: Arc<FollowedViews>,
     clock: Arc<dyn Clock>,
 }
 
@@ -66,7 +73,9 @@ pub struct Entry {
     pub rank: i64,
     pub user_id: UserId,
     pub username: String,
+    /// `None` if the user hides it from the viewer.
     pub name: Option<String>,
+    pub avatar: Option<AvatarKey>,
     pub points: i32,
     /// Number of exactly predicted scores.
     pub exact: i32,
@@ -76,10 +85,35 @@ pub struct Entry {
     pub settled: i32,
 }
 
+/// A user's scores, as in the leaderboards.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Record {
+    /// Zeros before the first result.
+    pub all: RecordScore,
+    /// Highest id first.
+    pub tournaments: Vec<TournamentRecord>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TournamentRecord {
+    pub id: TournamentId,
+    pub name: String,
+    pub score: RecordScore,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecordScore {
+    pub points: i32,
+    pub exact: i32,
+    pub correct: i32,
+    pub settled: i32,
+}
+
 impl Leaderboards {
     pub fn new(core: &Core, boards: LeaderboardCache, room_boards: RoomLeaderboards) -> Self {
         let players = Arc::new(Players::new(core));
-        Self { db: core.db.clone(), boards, room_boards, players, clock: core.clock.clone() }
+        let followed_views = Arc::new(FollowedViews::new());
+        Self { db: core.db.clone(), boards, room_boards, players, followed_views, clock: core.clock.clone() }
     }
 
     /// Returns the leaderboard of all users.
@@ -111,18 +145,9 @@ impl Leaderboards {
         if view.top.is_empty() && view.around.is_empty() {
             return Ok(Leaderboard { total: view.total, ..Leaderboard::default() });
         }
-        let shown = view.top.iter().chain(&view.around).map(|place| place.user);
-        let players = self.players.of(scope, view.version.as_deref(), shown, viewer).await?;
-        // Blocked and deleted users are missing from `players`. They are skipped, and the ranks of the others do not
-        // change.
-        let entry = |place: &Place| Some(entry(place, players.get(&place.user)?));
-        let neighbours: Vec<Entry> = view.around.iter().filter_map(entry).collect();
-        Ok(Leaderboard {
-            total: view.total,
-            top: view.top.iter().filter_map(entry).collect(),
-            own: neighbours.iter().find(|entry| entry.user_id == viewer).cloned(),
-            neighbours,
-        })
+        let lookup = Lookup::new(scope, viewer, shown(&view));
+        let players = self.players.of(view.version.as_deref(), lookup).await?.players;
+        Ok(with_players(&view, &players, viewer))
     }
 
     async fn view(&self, scope: Scope, viewer: UserId, top: i64) -> Result<View, LeaderboardError> {
@@ -176,9 +201,97 @@ impl Leaderboards {
             store::scores_of_users(&db, &scope.to_string(), &users).await
         };
         let scores = reader.read(read).await?;
-        let standing = |row: &ScoreRow| Standing { points: row.points, exact: row.exact, correct: row.correct };
-        let standings = scores.iter().map(|row| (UserId(row.user_id), standing(row))).collect();
-        self.named(View::of(standings, viewer, top), scope, viewer).await
+        self.named(View::of(standings(&scores), viewer, top), scope, viewer).await
+    }
+
+    /// Returns the leaderboard of the viewer and the users whom the viewer follows. It is read from the database while Redis
+    /// is unavailable or lacks the leaderboard.
+    pub async fn among_followed(
+        &self,
+        (follows, reader): (&Follows, &Reader),
+        table: Table,
+        viewer: UserId,
+        top: i64,
+    ) -> Result<Leaderboard, LeaderboardError> {
+        let scope = self.scope(table);
+        match self.view_followed(follows, scope, viewer, top).await {
+            Err(error) if error.allows_fallback() => {
+                let followed = follows.followed_by(reader, viewer).await?.users;
+                let users: Vec<i64> = followed.into_iter().chain([viewer]).map(|user| user.0).collect();
+                let read = async |db: PgPool| store::scores_of_accounts(&db, &scope.to_string(), &users).await;
+                let scores = reader.read(read).await?;
+                self.named(View::of(standings(&scores), viewer, top), scope, viewer).await
+            }
+            result => result,
+        }
+    }
+
+    async fn view_followed(
+        &self,
+        follows: &Follows,
+        scope: Scope,
+        viewer: UserId,
+        top: i64,
+    ) -> Result<Leaderboard, LeaderboardError> {
+        let Some(version) = self.boards.current_version(scope).await? else {
+            if !self.exists(scope).await? {
+                return Ok(Leaderboard::default());
+            }
+            self.boards.start_filling(scope);
+            return Err(LeaderboardError::Rebuilding);
+        };
+        let kept = self.followed_views.get(viewer, scope, &version);
+        if let Some(kept) = kept {
+            let (leaderboard, follows_version) = self.named_followed(&kept.view, scope, viewer, top).await?;
+            if follows_version == kept.follows_version {
+                return Ok(leaderboard);
+            }
+        }
+        // A replica may not have the change that made the kept view outdated.
+        let followed = follows.followed_by(&Reader::of_primary(self.db.clone()), viewer).await?;
+        let made = self.followed_views.make(&self.boards, (viewer, scope), followed).await?;
+        Ok(self.named_followed(&made.view, scope, viewer, top).await?.0)
+    }
+
+    /// Adds names to a view of followed users. Also returns the current version of the viewer's follows. A deleted user is
+    /// left out, although the follow still exists for some seconds.
+    async fn named_followed(
+        &self,
+        view: &View,
+        scope: Scope,
+        viewer: UserId,
+        top: i64,
+    ) -> Result<(Leaderboard, i64), LeaderboardError> {
+        let mut view = view.clone();
+        view.top.truncate(usize::try_from(top).unwrap_or_default());
+        let lookup = Lookup::new(scope, viewer, shown(&view)).with_follows();
+        let mut found = self.players.of(view.version.as_deref(), lookup).await?;
+        found.players.retain(|_, player| !player.is_deleted);
+        Ok((with_players(&view, &found.players, viewer), found.follows_version.unwrap_or_default()))
+    }
+
+    /// Returns a user's scores of all time and of the tournaments with the highest ids, at most `most`.
+    pub async fn record(&self, reader: &Reader, user: UserId, most: usize) -> sqlx::Result<Record> {
+        let read = async |db: PgPool| {
+            let mut record = Record::default();
+            let mut tournaments = Vec::new();
+            for row in store::records(&db, user).await? {
+                let score =
+                    RecordScore { points: row.points, exact: row.exact, correct: row.correct, settled: row.settled };
+                match row.scope.strip_prefix("tournament:").and_then(|id| id.parse().ok()) {
+                    Some(id) => tournaments.push((TournamentId(id), score)),
+                    None => record.all = score,
+                }
+            }
+            tournaments.sort_unstable_by_key(|(id, _)| std::cmp::Reverse(*id));
+            tournaments.truncate(most);
+            let ids: Vec<i64> = tournaments.iter().map(|(id, _)| id.0).collect();
+            let mut names = store::tournament_names(&db, &ids).await?;
+            let with_name = |(id, score)| Some(TournamentRecord { id, name: names.remove(&id)?, score });
+            record.tournaments = tournaments.into_iter().filter_map(with_name).collect();
+            Ok(record)
+        };
+        reader.read(read).await
     }
 
     /// Returns a user's all-time points; 0 before their first settled prediction.
@@ -197,18 +310,42 @@ impl Leaderboards {
     }
 }
 
-fn entry(place: &Place, player: &Player) -> Entry {
+fn standings(scores: &[ScoreRow]) -> Vec<(UserId, Standing)> {
+    let standing = |row: &ScoreRow| Standing { points: row.points, exact: row.exact, correct: row.correct };
+    scores.iter().map(|row| (UserId(row.user_id), standing(row))).collect()
+}
+
+/// Users whom a view shows.
+fn shown(view: &View) -> impl Iterator<Item = UserId> {
+    view.top.iter().chain(&view.around).map(|place| place.user)
+}
+
+/// Adds names to a view. Blocked users have none: they are skipped, and the ranks of the others do not change.
+fn with_players(view: &View, players: &HashMap<UserId, Player>, viewer: UserId) -> Leaderboard {
+    let entry = |place: &Place| Some(entry(place, players.get(&place.user)?, viewer));
+    let neighbours: Vec<Entry> = view.around.iter().filter_map(entry).collect();
+    Leaderboard {
+        total: view.total,
+        top: view.top.iter().filter_map(entry).collect(),
+        own: neighbours.iter().find(|entry| entry.user_id == viewer).cloned(),
+        neighbours,
+    }
+}
+
+fn entry(place: &Place, player: &Player, viewer: UserId) -> Entry {
     let standing = place.standing;
     Entry {
         rank: place.rank,
         user_id: place.user,
         username: player.username.clone(),
-        name: player.name.clone(),
+        name: player.name.clone().filter(|_| player.shows_name || place.user == viewer),
+        avatar: player.avatar.clone(),
         points: standing.points,
         exact: standing.exact,
         correct: standing.correct,
-        // `settled` is read after `standing`, so a correction in between can make it smaller. It is never less than the
-        // number of correct outcomes.
+        // A correction between the reads of `standing` and `settled` can make `settled` smaller. So can a view among followed
+        // users: its points may be later than its version, for which `settled` is cached. The next request finds another
+        // version. `settled` is never less than the number of correct outcomes.
         settled: player.settled.unwrap_or_default().max(standing.correct),
     }
 }

@@ -272,6 +272,13 @@ pub enum LeaderboardError {
     Rebuilding,
 }
 
+impl LeaderboardError {
+    /// Whether the scores in the database can replace the leaderboard.
+    pub(super) fn allows_fallback(&self) -> bool {
+        !matches!(self, Self::Database(_) | Self::Players(_))
+    }
+}
+
 impl LeaderboardCache {
     pub fn new(core: &Core, redis: ConnectionManager, settings: &redis_client::Settings) -> RedisResult<Self> {
         let Core { db, clock, random, .. } = core.clone();
@@ -400,6 +407,32 @@ impl LeaderboardCache {
         Ok((ready == 1).then_some(View { total, top, around, version: None }))
     }
 
+    /// Returns the version of a leaderboard; `None` if it must be rebuilt first, and empty before its first score.
+    pub(super) async fn current_version(&self, scope: Scope) -> Result<Option<String>, LeaderboardError> {
+        let mut commands = redis::pipe();
+        commands.cmd("MGET").arg(self.state(scope)).arg(self.version(scope));
+        let (((state, version),), run): ((States,), _) = self.call(self.inner.reader.query(&commands)).await?;
+        Ok(is_ready(state.as_deref(), &run).then(|| version.unwrap_or_default()))
+    }
+
+    /// Returns the version of a leaderboard, and the points of those among these users who are on it; `None` if it must be
+    /// rebuilt first. The version is read first, so the points may be later than it, and never older.
+    pub(super) async fn standings(
+        &self,
+        scope: Scope,
+        users: &[UserId],
+    ) -> Result<Option<(String, Vec<(UserId, Standing)>)>, LeaderboardError> {
+        let mut commands = redis::pipe();
+        commands.cmd("MGET").arg(self.state(scope)).arg(self.version(scope)).cmd("ZMSCORE").arg(self.set(scope));
+        for &user in users {
+            commands.arg(&rules::member(user)[..]);
+        }
+        let (((state, version), keys), run): ((States, Vec<Option<f64>>), _) =
+            self.call(self.inner.reader.query(&commands)).await?;
+        let found = users.iter().zip(keys).filter_map(|(&user, key)| Some((user, standing_of(key?))));
+        Ok(is_ready(state.as_deref(), &run).then(|| (version.unwrap_or_default(), found.collect())))
+    }
+
     /// Reads the places of many users and the number of users on the leaderboard, in two round trips; `None` if it must
     /// be rebuilt first. Users who are not on the leaderboard are left out.
     pub async fn places(&self, scope: Scope, users: &[UserId]) -> Result<Option<(Vec<Place>, i64)>, LeaderboardError> {
@@ -445,6 +478,11 @@ impl LeaderboardCache {
 
     fn tops(&self) -> MutexGuard<'_, HashMap<Scope, Arc<Top>>> {
         self.inner.tops.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts a rebuild, unless one is running.
+    pub(super) fn start_filling(&self, scope: Scope) {
+        self.being_filled(scope);
     }
 
     /// Starts a rebuild, or joins a running one, and waits briefly for it. All requests wait until the same time after

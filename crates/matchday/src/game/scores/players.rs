@@ -1,8 +1,9 @@
 //! Names and counts that leaderboards show for users.
 //!
 //! Requests that arrive while a query runs share the next one. Users are also cached for a few seconds, so at most so
-//! long after a change a leaderboard shows the old name, or a deleted account. The number of counted predictions comes
-//! with the version of the leaderboard, so it always fits the points. Blocks are never cached.
+//! long after a change a leaderboard shows the old name, also that of a deleted account. The number of counted predictions is
+//! cached for one version of the leaderboard. The points of a view among followed users may be later than its version, so
+//! its numbers can be too small until the next request, which finds another version. Blocks are never cached.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -22,6 +23,7 @@ use super::{
     rules::Scope,
     store::{self, Player},
 };
+use crate::game::follows::service as follows;
 
 /// Time for which a user is cached.
 const CACHED_FOR: Duration = Duration::from_secs(5);
@@ -46,13 +48,13 @@ struct Cached {
 /// Looks up the users that many requests show.
 struct Lookups;
 
-/// Users that one request shows.
+/// Users to look up for one request.
 #[derive(Clone)]
-struct Lookup {
+pub(super) struct Lookup {
     viewer: UserId,
     scope: Scope,
-    /// Users who are not cached.
     users: Vec<UserId>,
+    has_follows: bool,
 }
 
 /// Result of a [`Lookup`].
@@ -60,6 +62,27 @@ struct Found {
     players: Vec<Player>,
     /// Users whom the viewer has blocked.
     blocked: Vec<UserId>,
+    /// Version of the viewer's follows, if it was requested; 0 for a viewer without follows.
+    follows_version: Option<i64>,
+}
+
+/// Users as a leaderboard shows them.
+pub(super) struct Shown {
+    /// Without users whom the viewer has blocked.
+    pub(super) players: HashMap<UserId, Player>,
+    /// Version of the viewer's follows, if it was requested; 0 for a viewer without follows.
+    pub(super) follows_version: Option<i64>,
+}
+
+impl Lookup {
+    pub(super) fn new(scope: Scope, viewer: UserId, users: impl Iterator<Item = UserId>) -> Self {
+        Self { viewer, scope, users: users.collect(), has_follows: false }
+    }
+
+    /// Also returns the version of the viewer's follows.
+    pub(super) fn with_follows(self) -> Self {
+        Self { has_follows: true, ..self }
+    }
 }
 
 impl Players {
@@ -71,17 +94,11 @@ impl Players {
         }
     }
 
-    /// Returns these users as a leaderboard of this version shows them. Leaves out deleted users and users whom the
-    /// viewer has blocked.
-    pub(super) async fn of(
-        &self,
-        scope: Scope,
-        version: Option<&str>,
-        users: impl IntoIterator<Item = UserId>,
-        viewer: UserId,
-    ) -> Result<HashMap<UserId, Player>, BatchError> {
+    /// Returns users as a leaderboard of this version shows them.
+    pub(super) async fn of(&self, version: Option<&str>, lookup: Lookup) -> Result<Shown, BatchError> {
+        let (scope, viewer) = (lookup.scope, lookup.viewer);
         let (mut players, mut unknown) = (HashMap::new(), HashSet::new());
-        for user in users {
+        for &user in &lookup.users {
             if players.contains_key(&user) || unknown.contains(&user) {
                 continue;
             }
@@ -95,7 +112,7 @@ impl Players {
             }
         }
         let read_at = Instant::now();
-        let lookup = Lookup { viewer, scope, users: unknown.into_iter().collect() };
+        let lookup = Lookup { users: unknown.into_iter().collect(), ..lookup };
         let found = self.lookups.write(viewer.0, lookup).await?;
         for player in found.players {
             if let Some(version) = version {
@@ -107,7 +124,7 @@ impl Players {
         for blocked in found.blocked {
             players.remove(&blocked);
         }
-        Ok(players)
+        Ok(Shown { players, follows_version: found.follows_version })
     }
 }
 
@@ -130,6 +147,12 @@ impl Write for Lookups {
         for (viewer, other) in store::blocked(&mut *connection, &viewers).await? {
             blocked.entry(viewer).or_default().push(other);
         }
+        let mut following: Vec<i64> =
+            lookups.iter().filter(|lookup| lookup.has_follows).map(|lookup| lookup.viewer.0).collect();
+        following.sort_unstable();
+        following.dedup();
+        let versions =
+            if following.is_empty() { HashMap::new() } else { follows::versions(&mut *connection, &following).await? };
         let mut users: Vec<i64> = lookups.iter().flat_map(|lookup| &lookup.users).map(|user| user.0).collect();
         users.sort_unstable();
         users.dedup();
@@ -150,7 +173,9 @@ impl Write for Lookups {
                 names.get(user).map(|name| Player { settled, ..name.clone() })
             };
             let blocked = blocked.get(&lookup.viewer).cloned().unwrap_or_default();
-            Found { players: lookup.users.iter().filter_map(player).collect(), blocked }
+            let version = || versions.get(&lookup.viewer).copied().unwrap_or_default();
+            let follows_version = lookup.has_follows.then(version);
+            Found { players: lookup.users.iter().filter_map(player).collect(), blocked, follows_version }
         };
         Ok(lookups.iter().map(found).collect())
     }

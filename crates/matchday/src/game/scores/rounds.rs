@@ -48,6 +48,12 @@ pub struct Winner {
     pub name: Option<String>,
 }
 
+impl From<&Entry> for Winner {
+    fn from(entry: &Entry) -> Self {
+        Self { id: entry.user_id, username: entry.username.clone(), name: entry.name.clone() }
+    }
+}
+
 /// Announces complete rounds to other consumers.
 #[derive(Clone)]
 pub struct Rounds {
@@ -84,15 +90,13 @@ impl Rounds {
         if !state.is_complete() {
             return Ok(());
         }
-        // No user has this id, so no winner is left out as blocked.
+        // No user has this id, so no winner is left out as blocked, and hidden names stay hidden.
         let (table, viewer) = (Table::OfRound(tournament_id, round), UserId(0));
         let most = i64::try_from(MOST_WINNERS).unwrap_or(i64::MAX);
         let board = self.leaderboards.global(table, viewer, most).await.map_err(Failure::retry)?;
         let named: Vec<&Entry> = winners(&board.top).collect();
-        let winner =
-            |entry: &&Entry| Winner { id: entry.user_id, username: entry.username.clone(), name: entry.name.clone() };
         let points = named.first().map(|entry| entry.points);
-        let winners = named.iter().map(winner).collect();
+        let winners = named.into_iter().map(Winner::from).collect();
         let fact = RoundFact { event_id, tournament_id, tournament, round, winners, points };
         let payload = serde_json::to_vec(&fact).map_err(|error| Failure::GiveUp(error.into()))?;
         let id = format!("round-{tournament_id}-{round}-{}", state.revisions);

@@ -5,6 +5,8 @@ mod questions;
 
 pub(super) use self::questions::tournament_of;
 
+use std::collections::HashMap;
+
 use platform::database;
 use sqlx::{Executor as _, PgConnection, PgExecutor, PgPool, Postgres, Transaction};
 use time::OffsetDateTime;
@@ -14,6 +16,7 @@ use super::{
     rules::{Score, Source},
     service::{Difference, Progress},
 };
+use crate::identity::avatars::AvatarKey;
 
 /// Forces every query plan of the transaction to walk an index in user order, so that chunks of several matches lock
 /// rows in the same order. Planner statistics are unreliable for a table that has just grown by a million rows. JIT is
@@ -831,6 +834,56 @@ pub(super) async fn scores_of_users(
     .await
 }
 
+/// Like [`scores_of_users`], without deleted users.
+pub(super) async fn scores_of_accounts(
+    executor: impl PgExecutor<'_>,
+    scope: &str,
+    users: &[i64],
+) -> sqlx::Result<Vec<ScoreRow>> {
+    sqlx::query_as!(
+        ScoreRow,
+        r#"select 1 as "scope!", s.user_id, s.points, s.exact, s.correct, s.settled, s.answered
+           from user_scores s join users u on u.user_id = s.user_id
+           where s.user_id = any($1) and s.scope = $2 and (s.settled > 0 or s.answered > 0) and u.deleted_at is null"#,
+        users,
+        scope,
+    )
+    .fetch_all(executor)
+    .await
+}
+
+/// Scores of a user in the leaderboard of this scope.
+pub(super) struct RecordRow {
+    pub(super) scope: String,
+    pub(super) points: i32,
+    pub(super) exact: i32,
+    pub(super) correct: i32,
+    pub(super) settled: i32,
+}
+
+/// Returns the scores of a user in the leaderboards of all time and of tournaments.
+pub(super) async fn records(executor: impl PgExecutor<'_>, user: UserId) -> sqlx::Result<Vec<RecordRow>> {
+    sqlx::query_as!(
+        RecordRow,
+        "select scope, points, exact, correct, settled from user_scores
+         where user_id = $1 and (scope = 'all' or scope like 'tournament:%') and (settled > 0 or answered > 0)",
+        user.0,
+    )
+    .fetch_all(executor)
+    .await
+}
+
+pub(super) async fn tournament_names(
+    executor: impl PgExecutor<'_>,
+    tournaments: &[i64],
+) -> sqlx::Result<HashMap<TournamentId, String>> {
+    let rows =
+        sqlx::query!(r#"select id as "id: TournamentId", name from tournaments where id = any($1)"#, tournaments)
+            .fetch_all(executor)
+            .await?;
+    Ok(rows.into_iter().map(|row| (row.id, row.name)).collect())
+}
+
 /// Returns the least and the greatest id of a user with a score; `None` without scores.
 pub(super) async fn users_with_scores(executor: impl PgExecutor<'_>) -> sqlx::Result<Option<(i64, i64)>> {
     let ends = sqlx::query!("select min(user_id) as first, max(user_id) as last from user_scores");
@@ -875,15 +928,20 @@ pub(super) struct Player {
     pub(super) user_id: UserId,
     pub(super) username: String,
     pub(super) name: Option<String>,
+    /// Whether other users see the name.
+    pub(super) shows_name: bool,
+    pub(super) avatar: Option<AvatarKey>,
     /// Number of the user's predictions that the leaderboard counts.
     pub(super) settled: Option<i32>,
+    pub(super) is_deleted: bool,
 }
 
 /// Returns the names of these users.
 pub(super) async fn names(executor: impl PgExecutor<'_>, users: &[i64]) -> sqlx::Result<Vec<Player>> {
     sqlx::query_as!(
         Player,
-        r#"select user_id as "user_id: UserId", username, name, null::integer as settled
+        r#"select user_id as "user_id: UserId", username, name, shows_name, avatar_key as "avatar: AvatarKey",
+                  null::integer as settled, deleted_at is not null as "is_deleted!"
            from users where user_id = any($1)"#,
         users,
     )

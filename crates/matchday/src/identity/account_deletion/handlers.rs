@@ -21,12 +21,12 @@ const ATTACHMENT: (HeaderName, HeaderValue) =
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct ExportResponse {
-    /// The caller's rows, by table name. A table without any has an empty list.
+    /// The caller's rows, by table name. A table without any has an empty list. The row in `users` also has `avatar_url`.
     #[schema(value_type = HashMap<String, Vec<HashMap<String, serde_json::Value>>>)]
     data: ExportItem,
 }
 
-/// Serialized as an object, in the order of the tables.
+/// Serialized as an object, in the order of the list.
 struct ExportItem(Export);
 
 impl Serialize for ExportItem {

@@ -26,41 +26,55 @@ pub struct Table {
     pub whose: &'static str,
     /// Columns left out of exports: secrets, and values without meaning to the user.
     pub hidden: &'static [&'static str],
+    /// Whether other code exports the rows, because a user can have too many for one statement.
+    pub is_exported_elsewhere: bool,
     pub fate: Fate,
 }
 
 impl Table {
     const fn of_user(name: &'static str, fate: Fate) -> Self {
-        Self { name, whose: "user_id = $1", hidden: &["user_id"], fate }
+        Self { name, whose: "user_id = $1", hidden: &["user_id"], is_exported_elsewhere: false, fate }
     }
 
     const fn hiding(self, hidden: &'static [&'static str]) -> Self {
         Self { hidden, ..self }
     }
 
+    const fn exported_elsewhere(self) -> Self {
+        Self { is_exported_elsewhere: true, ..self }
+    }
+
     const fn whose(self, whose: &'static str) -> Self {
         Self { whose, ..self }
     }
 
-    /// Returns the statement that reads the user's rows as one JSON text. `$5` is the list of hidden columns.
-    pub fn export(&self) -> String {
-        let Self { name, whose, .. } = self;
-        format!("select coalesce(jsonb_agg(to_jsonb(t) - $5::text[]), '[]')::text from {name} t where {whose}")
+    /// Returns the statement that reads the user's rows as one JSON text, or `None` if there is none. `$5` is the list of
+    /// hidden columns.
+    pub fn export(&self) -> Option<String> {
+        let Self { name, whose, is_exported_elsewhere, .. } = self;
+        (!is_exported_elsewhere).then(|| {
+            format!("select coalesce(jsonb_agg(to_jsonb(t) - $5::text[]), '[]')::text from {name} t where {whose}")
+        })
     }
 
     /// Returns the statement that a deletion runs on this table, or `None` if there is none.
+    ///
+    /// The comment makes the text unique. A connection prepares a statement once for each text, with the parameters of its first
+    /// use. A deletion passes four, so a feature that runs the same text with fewer would fail on the same connection.
     pub fn forget(&self) -> Option<String> {
         match self.fate {
             Fate::Deleted | Fate::DeletedLater => Some(format!("delete from {} where {}", self.name, self.whose)),
             Fate::Changed(statement) => Some(statement.to_owned()),
             Fate::Stay(_) | Fate::HandledElsewhere(_) => None,
         }
+        .map(|statement| format!("{statement} /* account deletion */"))
     }
 }
 
 const LEDGER: Fate = Fate::Stay("the ledger must still balance; the user id no longer identifies a person");
 const GAME: Fate =
     Fate::Stay("leaderboards and tallies were computed from it; the user id no longer identifies a person");
+const FOLLOWS: Fate = Fate::HandledElsewhere("a worker deletes them page by page, together with the counts");
 const PHONE_OR_SUBJECT: &str = "phone = $2 or subject = any($3)";
 
 /// Tables with personal data, children before their parents.
@@ -71,11 +85,23 @@ pub const TABLES: &[Table] = &[
         Fate::Changed(
             "update users set username = 'deleted-' || user_id, username_is_generated = false, phone = null,
                  phone_verified_at = null, has_chat_account = false, name = null, email = null, date_of_birth = null,
-                 banned_at = null, banned_until = null, muted_at = null, muted_until = null
+                 banned_at = null, banned_until = null, muted_at = null, muted_until = null, avatar_key = null,
+                 shows_name = true, teams_audience = 'everyone', record_audience = 'everyone',
+                 calibration_audience = 'nobody'
              where user_id = $1",
         ),
     )
-    .hiding(&[]),
+    // Exports have the URL instead.
+    .hiding(&["avatar_key"]),
+    // A worker deletes the images and then the row. An upload that is in progress keeps its deadline, because it may still
+    // store images.
+    Table::of_user(
+        "avatars",
+        Fate::Changed("update avatars set delete_at = now() where user_id = $1 and delete_at is null"),
+    )
+    .hiding(&["user_id", "delete_at"]),
+    // Before sessions, with which devices end: registrations lock claims before devices too.
+    Table::of_user("device_tokens", Fate::Deleted).hiding(&["user_id", "token_hash"]),
     Table::of_user("sessions", Fate::Deleted).hiding(&["user_id", "token_hash", "check_at"]),
     Table::of_user("username_claims", Fate::Changed("update username_claims set user_id = 0 where user_id = $1")),
     Table::of_user("phone_claims", Fate::Deleted),
@@ -96,6 +122,10 @@ pub const TABLES: &[Table] = &[
     Table::of_user("notification_settings", Fate::Deleted),
     Table::of_user("push_subscriptions", Fate::Deleted).hiding(&["user_id", "p256dh", "auth"]),
     Table::of_user("reminders", Fate::Deleted),
+    Table::of_user("devices", Fate::Deleted).hiding(&["user_id", "token_hash", "ciphertext", "key_version"]),
+    Table::of_user("mention_pushers", Fate::Deleted).hiding(&["user_id", "secret", "gateway"]),
+    Table::of_user("notification_claims", Fate::Deleted),
+    Table::of_user("notification_retries", Fate::Deleted),
     Table::of_user("idempotency_keys", Fate::Deleted).hiding(&[
         "user_id",
         "key_digest",
@@ -106,6 +136,10 @@ pub const TABLES: &[Table] = &[
     // The operator's name is the operator's personal data, so exports leave it out.
     Table::of_user("restrictions", Fate::Deleted).hiding(&["user_id", "operator"]),
     Table::of_user("blocks", Fate::Changed("delete from blocks where user_id = $1 or blocked_id = $1")),
+    Table::of_user("follows", FOLLOWS),
+    // Exports have the ids of the followers.
+    Table::of_user("followers", FOLLOWS).exported_elsewhere(),
+    Table::of_user("follow_counts", FOLLOWS),
     // An open report about the user keeps its evidence until a moderator closes it or its retention ends: the service
     // sets `erase_at`. Otherwise a sender could destroy the evidence by deleting the account.
     Table::of_user(
@@ -241,5 +275,7 @@ pub const OTHERS: &[(&str, &str)] = &[
     ("server_keys", "app backends"),
     ("filters", "patterns of operators"),
     ("reminder_plans", "matches"),
+    ("result_notices", "matches"),
+    ("notification_batches", "ranges of user ids"),
     ("operator_actions", "actions of operators; the affected user is only an id"),
 ];

@@ -13,7 +13,7 @@ use platform::{
     telemetry,
 };
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
+use serde_json::{Value, value::RawValue};
 use sqlx::{PgConnection, PgPool};
 use time::OffsetDateTime;
 use tokio::sync::{Notify, Semaphore};
@@ -26,6 +26,7 @@ use super::{
 };
 use crate::identity::{
     accounts::{self, service::Account},
+    avatars::service::Avatars,
     codes::{
         Code, Subject,
         service::{CheckError, GuessPermit, RequestError, Sent},
@@ -85,6 +86,7 @@ struct Inner {
     /// Provides the database, accounts, codes and sessions.
     login: Login,
     phones: PhoneMoves,
+    avatars: Avatars,
     hooks: Hooks,
     server: Option<ChatServer>,
     limiter: RateLimiter,
@@ -94,6 +96,12 @@ struct Inner {
     outbox_written: Arc<Notify>,
     streams: Streams,
     exports: Semaphore,
+}
+
+/// A follower in an export.
+#[derive(Serialize)]
+struct Follower {
+    follower_id: UserId,
 }
 
 /// A user's rows as JSON, by table name.
@@ -149,10 +157,12 @@ enum FinishError {
 }
 
 impl AccountDeletion {
+    #[expect(clippy::too_many_arguments, reason = "each is a service of another feature")]
     pub fn new(
         core: &Core,
         login: Login,
         phones: PhoneMoves,
+        avatars: Avatars,
         hooks: Hooks,
         server: Option<ChatServer>,
         server_name: Option<String>,
@@ -164,6 +174,7 @@ impl AccountDeletion {
             inner: Arc::new(Inner {
                 login,
                 phones,
+                avatars,
                 hooks,
                 server,
                 limiter,
@@ -193,16 +204,29 @@ impl AccountDeletion {
             let person = self.person(&mut tx, user, phone).await?;
             let mut rows = Vec::with_capacity(TABLES.len());
             for table in TABLES {
-                rows.push(store::export(&mut tx, table, &person).await?);
+                if let Some(exported) = store::export(&mut tx, table, &person).await? {
+                    rows.push((table, exported));
+                }
             }
+            let followers = inner.hooks.follows.followers(&mut tx, user).await?;
             let receipts = inner.hooks.receipts.export(&mut tx, user).await?;
+            let avatar_url = inner.avatars.url_of(&mut tx, user).await?;
             tx.commit().await?;
-            Ok((rows, receipts.to_string()))
+            Ok((rows, followers, receipts.to_string(), avatar_url))
         };
-        let (rows, receipts) = reader.read(read).await?;
-        let names = TABLES.iter().map(|table| table.name).chain(["receipts"]);
-        let rows = rows.into_iter().chain([receipts]);
-        names.zip(rows).map(|(name, rows)| Ok((name, RawValue::from_string(rows)?))).collect()
+        let (mut rows, followers, receipts, avatar_url) = reader.read(read).await?;
+        for (table, rows) in rows.iter_mut().filter(|(table, _)| table.name == "users") {
+            debug_assert!(table.hidden.contains(&"avatar_key"), "its URL replaces it");
+            let mut accounts: Vec<Value> = serde_json::from_str(rows)?;
+            for account in &mut accounts {
+                account["avatar_url"] = Value::from(avatar_url.clone());
+            }
+            *rows = Value::from(accounts).to_string();
+        }
+        let followers: Vec<Follower> = followers.into_iter().map(|follower_id| Follower { follower_id }).collect();
+        let others = [("followers", serde_json::to_string(&followers)?), ("receipts", receipts)];
+        let rows = rows.into_iter().map(|(table, rows)| (table.name, rows)).chain(others);
+        rows.map(|(name, rows)| Ok((name, RawValue::from_string(rows)?))).collect()
     }
 
     /// Sends the code that confirms a deletion to the account's phone.
@@ -248,12 +272,19 @@ impl AccountDeletion {
         inner.outbox_written.notify_one();
         inner.streams.wake(DEVICES_DUE).await;
         metrics::counter!("matchday_accounts_deleted_total").increment(1);
-        // Removes the devices immediately, even if this process runs no workers, and without making the caller wait for
+        // Removes devices and follows immediately, even if this process runs no workers, and without making the caller wait for
         // the homeserver. A worker also removes them, in case this process is killed now.
         let service = self.clone();
         let ending = async move {
-            if let Err(error) = service.end_devices(&names).await {
+            // Other users' counts follow soon, also while the homeserver is slow. A worker repeats both, in case this process
+            // is killed or a request that was in progress has added a follow.
+            let forgetting = service.inner.hooks.follows.forget(user);
+            let (devices, follows) = tokio::join!(service.end_devices(&names), forgetting);
+            if let Err(error) = devices {
                 tracing::warn!(%error, user = user.0, "chat devices of a deleted account were not removed immediately");
+            }
+            if let Err(error) = follows {
+                tracing::warn!(%error, user = user.0, "follows of a deleted account were not removed immediately");
             }
         };
         tokio::spawn(telemetry::in_this_request(ending));
@@ -355,6 +386,7 @@ impl AccountDeletion {
         };
         // Runs even if the homeserver failed, because rows that requests wrote during the deletion must not remain.
         inner.hooks.memberships.forget(due.user_id).await?;
+        inner.hooks.follows.forget(due.user_id).await?;
         let mut tx = platform::database::begin(&inner.login.db).await?;
         let matrix_ids = self.matrix_ids(&due.chat_names);
         let subjects = Subject::of_account(due.user_id).iter().map(Subject::key).collect();

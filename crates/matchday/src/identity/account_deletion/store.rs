@@ -15,10 +15,15 @@ pub(super) struct Person {
     pub(super) matrix_ids: Vec<String>,
 }
 
-/// Returns the user's rows of a table as JSON text.
-pub(super) async fn export(connection: &mut PgConnection, table: &Table, person: &Person) -> sqlx::Result<String> {
+/// Returns the user's rows of a table as JSON text; `None` if other code exports them.
+pub(super) async fn export(
+    connection: &mut PgConnection,
+    table: &Table,
+    person: &Person,
+) -> sqlx::Result<Option<String>> {
+    let Some(statement) = table.export() else { return Ok(None) };
     // Safe: the statement is built from constants only.
-    sqlx::query_scalar(AssertSqlSafe(table.export()))
+    sqlx::query_scalar(AssertSqlSafe(statement))
         .bind(person.user)
         .bind(person.phone.as_deref())
         .bind(&person.subjects)
@@ -26,6 +31,7 @@ pub(super) async fn export(connection: &mut PgConnection, table: &Table, person:
         .bind(table.hidden)
         .fetch_one(connection)
         .await
+        .map(Some)
 }
 
 /// Runs the deletion statement of a table, if it has one.

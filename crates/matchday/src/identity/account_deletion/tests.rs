@@ -85,6 +85,45 @@ async fn every_table_is_listed() {
     .await;
 }
 
+/// A suspension removes the devices of a user with a statement of one parameter, a deletion with one of four.
+#[tokio::test]
+async fn deletions_and_suspensions_share_a_connection() {
+    TestApp::run(async |app| {
+        let process = app.with_one_connection().await;
+        let ban = async |user: &TestUser<'_>| {
+            let operator = Operator::new("ola", "spam");
+            process.app.moderation.restrict(user.id, Restriction::Ban, &operator).await.expect("suspended");
+        };
+        let (first, second) = (process.user().await, process.user().await);
+        ban(&first).await;
+        let (user, _) = process.log_in(PHONE).await;
+        let code = request_code(&user, &process).await;
+        delete(&user, &code).await.expect(200);
+        ban(&second).await;
+        process.published().await;
+    })
+    .await;
+}
+
+#[test]
+fn deletion_shares_no_statement_with_another_feature() {
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../.sqlx");
+    let checked: BTreeSet<String> = std::fs::read_dir(directory)
+        .expect("checked queries")
+        .map(|entry| {
+            let text = std::fs::read_to_string(entry.expect("an entry").path()).expect("read");
+            let query: Value = serde_json::from_str(&text).expect("JSON");
+            query["query"].as_str().expect("a query").to_owned()
+        })
+        .collect();
+    assert!(checked.contains("delete from devices where user_id = $1"), "the texts are read");
+    for table in TABLES {
+        for statement in [table.export(), table.forget()].into_iter().flatten() {
+            assert!(!checked.contains(&statement), "prepared with other parameters: {statement}");
+        }
+    }
+}
+
 /// Creates a user with rows in as many tables as possible. Returns texts that identify these rows.
 async fn user_with_data(app: &TestApp) -> (TestUser<'_>, Value, Vec<(&'static str, String)>) {
     let fixtures = app.fixtures();
@@ -388,16 +427,14 @@ async fn conversation(app: &TestApp) -> Conversation<'_> {
     }
 }
 
-/// Deletes the account and expects the homeserver to refuse the chat token within two seconds. No worker runs.
+/// Deletes the account and expects the homeserver to refuse the chat token soon. No worker runs, so the request has ended the
+/// devices.
 async fn delete_and_expect_refusal(app: &TestApp, user: &TestUser<'_>, token: &Value) {
-    assert_eq!(matrix(app, reqwest::Method::GET, "account/whoami", token, None).await.0, 200);
+    let status = async || matrix(app, reqwest::Method::GET, "account/whoami", token, None).await.0;
+    assert_eq!(status().await, 200);
     let code = request_code(user, app).await;
     delete(user, &code).await.expect(200);
-    let deleted = std::time::Instant::now();
-    while matrix(app, reqwest::Method::GET, "account/whoami", token, None).await.0 != 401 {
-        assert!(deleted.elapsed() < std::time::Duration::from_secs(2), "the chat token is still valid");
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
+    eventually("the token is refused", async || status().await == 401).await;
 }
 
 #[tokio::test]

@@ -6,7 +6,11 @@ use time::{Date, OffsetDateTime};
 use utoipa::ToSchema;
 use web::{ApiError, ids::UserId};
 
-use super::service::{Account, ChangeError};
+use super::{
+    people::Person,
+    service::{Account, ChangeError},
+};
+use crate::identity::avatars::AvatarUrls;
 
 /// An account as shown to its owner.
 #[derive(Serialize, ToSchema)]
@@ -29,13 +33,16 @@ pub(crate) struct UserItem {
     date_of_birth: Option<Date>,
     /// Whether the service generated the username. A generated username can be replaced once.
     username_is_generated: bool,
+    #[schema(required, example = "https://md.example.org/api/avatars/0123456789abcdef0123456789abcdef.jpg")]
+    avatar_url: Option<String>,
 }
 
 time::serde::format_description!(iso_day, Date, "[year]-[month]-[day]");
 
-impl From<Account> for UserItem {
-    fn from(account: Account) -> Self {
+impl UserItem {
+    pub(crate) fn new(account: Account, avatars: &AvatarUrls) -> Self {
         Self {
+            avatar_url: avatars.of(account.avatar.as_ref()),
             id: account.id,
             phone: account.phone.map(|phone| phone.as_str().to_owned()),
             username: account.username.to_string(),
@@ -45,6 +52,50 @@ impl From<Account> for UserItem {
             date_of_birth: account.date_of_birth,
             username_is_generated: account.username_is_generated,
         }
+    }
+}
+
+/// A user as other users see them.
+#[derive(Serialize, ToSchema)]
+#[schema(as = PublicUser)]
+pub(crate) struct PersonItem {
+    id: UserId,
+    #[schema(example = "swift_winger")]
+    username: String,
+    /// Null without a name, and if the user hides it.
+    #[schema(required, example = "Ada Obi")]
+    name: Option<String>,
+    #[schema(required, example = "https://md.example.org/api/avatars/0123456789abcdef0123456789abcdef.jpg")]
+    avatar_url: Option<String>,
+}
+
+impl PersonItem {
+    pub(crate) fn new(person: Person, avatars: &AvatarUrls) -> Self {
+        let Person { id, username, name, avatar, .. } = person;
+        Self { id, username, name, avatar_url: avatars.of(avatar.as_ref()) }
+    }
+}
+
+/// A user in a leaderboard, a table or a list of predictions or answers.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ListedUser)]
+pub(crate) struct ListedPersonItem {
+    id: UserId,
+    #[schema(example = "swift_winger")]
+    username: String,
+    /// Null without a name, and if the user hides it.
+    #[schema(required, example = "Ada Obi")]
+    name: Option<String>,
+    /// Absent without a picture: clients that know three fields see them unchanged, and a page of 100 rows stays small.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "https://md.example.org/api/avatars/0123456789abcdef0123456789abcdef.jpg")]
+    avatar_url: Option<String>,
+}
+
+impl ListedPersonItem {
+    pub(crate) fn new(person: Person, avatars: &AvatarUrls) -> Self {
+        let PersonItem { id, username, name, avatar_url } = PersonItem::new(person, avatars);
+        Self { id, username, name, avatar_url }
     }
 }
 

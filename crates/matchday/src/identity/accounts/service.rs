@@ -15,12 +15,14 @@ use web::{fields::Change, ids::UserId};
 
 use super::{
     hooks::Welcome,
+    people::{Person, UserSegment},
     restrictions::{RestrictError, RestrictedPhones, Term, Terms},
     rules::{self, Email, PersonName},
     settings::Settings,
     store,
 };
 use crate::identity::{
+    avatars::AvatarKey,
     phone::Phone,
     usernames::{Username, service::Usernames},
 };
@@ -53,6 +55,9 @@ pub struct Account {
     /// Phone that the user logs in with.
     pub phone: Option<Phone>,
     pub name: Option<String>,
+    /// Whether other users see the name.
+    pub shows_name: bool,
+    pub avatar: Option<AvatarKey>,
     pub email: Option<String>,
     pub date_of_birth: Option<Date>,
     /// Whether this service created the homeserver account of the current username.
@@ -71,6 +76,12 @@ impl Account {
     /// Whether the user may not send chat messages, because of a ban or a mute.
     pub fn is_silenced(&self) -> bool {
         self.banned_at.is_some() || self.muted_at.is_some()
+    }
+
+    /// The user as a viewer sees them.
+    pub fn person(&self, viewer: UserId) -> Person {
+        let Self { id, username, name, shows_name, avatar, .. } = self.clone();
+        Person { id, username: username.to_string(), name, shows_name, avatar }.shown_to(viewer)
     }
 
     pub(crate) fn terms(&self) -> Terms {
@@ -189,6 +200,15 @@ impl Accounts {
         }
     }
 
+    /// Finds the account that a path names.
+    pub async fn at(&self, segment: &UserSegment) -> sqlx::Result<Option<Account>> {
+        match segment {
+            UserSegment::Id(id) => self.find(*id).await,
+            UserSegment::Name(name) => self.named(name.as_str()).await,
+            UserSegment::Unknown => Ok(None),
+        }
+    }
+
     /// Finds the account that this phone logs in to.
     pub async fn with_phone(&self, phone: &Phone) -> sqlx::Result<Option<Account>> {
         let mut connection = self.db.acquire().await?;
@@ -275,6 +295,8 @@ impl Accounts {
             username_is_generated: username.is_none(),
             phone: phone.cloned(),
             name: None,
+            shows_name: true,
+            avatar: None,
             email: None,
             date_of_birth: None,
             has_chat_account: false,

@@ -7,10 +7,11 @@ use time::{Date, OffsetDateTime};
 use web::ids::UserId;
 
 use super::{
+    people::Person,
     restrictions::{PhoneMac, Term, Terms},
     service::Account,
 };
-use crate::identity::{phone::Phone, usernames::Username};
+use crate::identity::{avatars::AvatarKey, phone::Phone, usernames::Username};
 
 /// Locks the user's row until the transaction ends, which serialises changes to one user. Returns whether the user
 /// exists.
@@ -54,7 +55,8 @@ pub(crate) async fn find(
     sqlx::query_as!(
         Account,
         r#"select user_id as "id: UserId", created_at, username as "username: Username", username_is_generated,
-                  phone as "phone: Phone", name, email, date_of_birth, has_chat_account,
+                  phone as "phone: Phone", name, shows_name, avatar_key as "avatar: AvatarKey", email, date_of_birth,
+                  has_chat_account,
                   case when banned_until <= $2 then null else banned_at end as banned_at,
                   case when banned_until <= $2 then null else banned_until end as banned_until,
                   case when muted_until <= $2 then null else muted_at end as muted_at,
@@ -99,7 +101,9 @@ pub(crate) async fn username_owners(connection: &mut PgConnection, usernames: &[
 pub(crate) struct ChatProfile {
     /// `None` if the account was deleted.
     pub(crate) id: Option<UserId>,
+    /// `None` if the user hides the name.
     pub(crate) name: Option<String>,
+    pub(crate) avatar: Option<AvatarKey>,
     /// Banned from the service, or deleted.
     pub(crate) is_banned: bool,
     pub(crate) is_muted: bool,
@@ -118,7 +122,8 @@ pub(crate) async fn chat_profiles(
             .await?;
     let owners: Vec<i64> = claims.iter().map(|claim| claim.user_id).collect();
     let rows = sqlx::query!(
-        r#"select user_id as "id: UserId", name,
+        r#"select user_id as "id: UserId", case when shows_name then name end as name,
+                  avatar_key as "avatar: AvatarKey",
                   banned_at is not null and (banned_until is null or banned_until > $2) as "is_banned!",
                   muted_at is not null and (muted_until is null or muted_until > $2) as "is_muted!"
            from users where user_id = any($1) and deleted_at is null"#,
@@ -128,12 +133,35 @@ pub(crate) async fn chat_profiles(
     .fetch_all(connection)
     .await?;
     let profile = |user_id: i64| match rows.iter().find(|row| row.id.0 == user_id) {
-        Some(row) => {
-            ChatProfile { id: Some(row.id), name: row.name.clone(), is_banned: row.is_banned, is_muted: row.is_muted }
-        }
-        None => ChatProfile { id: None, name: None, is_banned: true, is_muted: true },
+        Some(row) => ChatProfile {
+            id: Some(row.id),
+            name: row.name.clone(),
+            avatar: row.avatar.clone(),
+            is_banned: row.is_banned,
+            is_muted: row.is_muted,
+        },
+        None => ChatProfile { id: None, name: None, avatar: None, is_banned: true, is_muted: true },
     };
     Ok(claims.into_iter().map(|claim| (claim.username, profile(claim.user_id))).collect())
+}
+
+/// Returns the users among these who are neither deleted nor suspended.
+pub(crate) async fn people(
+    executor: impl PgExecutor<'_>,
+    users: &[i64],
+    now: OffsetDateTime,
+) -> sqlx::Result<HashMap<UserId, Person>> {
+    let rows = sqlx::query_as!(
+        Person,
+        r#"select user_id as "id: UserId", username, name, shows_name, avatar_key as "avatar: AvatarKey"
+           from users
+           where user_id = any($1) and deleted_at is null and (banned_at is null or banned_until <= $2)"#,
+        users,
+        now,
+    )
+    .fetch_all(executor)
+    .await?;
+    Ok(rows.into_iter().map(|person| (person.id, person)).collect())
 }
 
 pub(crate) async fn usernames(connection: &mut PgConnection, users: &[i64]) -> sqlx::Result<HashMap<UserId, String>> {

@@ -27,7 +27,7 @@ use crate::identity::{
         self,
         service::{DispatchError, Sms},
         settings::CountryRule,
-        templates::Language,
+        templates::{Language, Purpose},
     },
 };
 
@@ -270,9 +270,13 @@ impl Codes {
             created_at: now,
             expires_at: now + rules::LIFETIME,
         };
+        let text = match subject {
+            Subject::Login(_) => Purpose::Login,
+            Subject::Verification(_) | Subject::Departure(_) | Subject::KeyReset(_) => Purpose::Verification,
+        };
         // Commit the code before sending it: every code that arrives must be valid.
         let id = store::insert(&inner.db, new).await?;
-        match inner.sms.send_code(id, &phone, &code, language, now, rules::LIFETIME).await {
+        match inner.sms.send_code(id, &phone, &code, text, language, now, rules::LIFETIME).await {
             Ok(()) => {
                 let labels = [("purpose", subject.purpose().to_owned()), ("country", country.as_str().to_owned())];
                 metrics::counter!("matchday_codes_sent_total", &labels).increment(1);

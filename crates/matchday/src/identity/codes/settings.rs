@@ -12,8 +12,9 @@ section! {
     codes: Settings {
         /// Keys that hash stored codes: `version:64 hexadecimal digits`. New codes use the first key; pending codes are
         /// checked with the key of their version. To rotate, restart all processes twice: first with the new key last, then
-        /// with the new key first; remove the old key after five minutes. Restricted phone numbers are hashed with these keys too: keep an old key while
-        /// `restricted_phones` has rows of its version, or those restrictions stop working.
+        /// with the new key first; remove the old key after five minutes at the earliest. These keys also hash restricted
+        /// phone numbers, and encrypt device tokens and league codes: keep an old key while `restricted_phones`, `devices`
+        /// or `leagues` has rows of its version (docs/operating.md).
         keys: Vec<CodeKey>,
     }
 }

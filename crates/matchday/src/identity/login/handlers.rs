@@ -13,6 +13,7 @@ use super::{
 };
 use crate::identity::{
     accounts::UserItem,
+    avatars::AvatarUrls,
     codes::{Code, service::GuessPermit},
     phone::Phone,
     usernames::Username,
@@ -69,10 +70,10 @@ struct LoginItem {
     matrix_credentials: Option<CredentialsItem>,
 }
 
-impl From<LoggedIn> for LoginResponse {
-    fn from(logged_in: LoggedIn) -> Self {
+impl LoginResponse {
+    fn new(logged_in: LoggedIn, avatars: &AvatarUrls) -> Self {
         let data = LoginItem {
-            user: logged_in.account.into(),
+            user: UserItem::new(logged_in.account, avatars),
             token: logged_in.token.expose_secret().to_owned(),
             matrix_credentials: logged_in.credentials.map(CredentialsItem::from),
         };
@@ -104,11 +105,12 @@ impl From<LoginError> for ApiError {
     ))]
 pub(super) async fn verify_code(
     State(login): State<Login>,
+    State(avatars): State<AvatarUrls>,
     permit: GuessPermit,
     headers: HeaderMap,
     ValidJson(body): ValidJson<LoginBody>,
 ) -> Result<impl IntoResponse, ApiError> {
-    respond(&login, permit, &headers, body).await
+    respond(&login, &avatars, permit, &headers, body).await
 }
 
 /// Log in with a code (alternative path).
@@ -123,20 +125,22 @@ pub(super) async fn verify_code(
     ))]
 pub(super) async fn log_in(
     State(login): State<Login>,
+    State(avatars): State<AvatarUrls>,
     permit: GuessPermit,
     headers: HeaderMap,
     ValidJson(body): ValidJson<LoginBody>,
 ) -> Result<impl IntoResponse, ApiError> {
-    respond(&login, permit, &headers, body).await
+    respond(&login, &avatars, permit, &headers, body).await
 }
 
 async fn respond(
     login: &Login,
+    avatars: &AvatarUrls,
     permit: GuessPermit,
     headers: &HeaderMap,
     body: LoginBody,
 ) -> Result<impl IntoResponse + use<>, ApiError> {
     let client = headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let logged_in = login.log_in(body.into(), permit, client).await?;
-    Ok(([NO_STORE], Json(LoginResponse::from(logged_in))))
+    Ok(([NO_STORE], Json(LoginResponse::new(logged_in, avatars))))
 }

@@ -14,10 +14,11 @@ use web::WebState;
 
 pub(crate) use self::credentials::CredentialsItem;
 use self::service::Login;
-use crate::identity::codes::service::Codes;
+use crate::identity::{avatars::AvatarUrls, codes::service::Codes};
 
 pub(crate) fn routes<S: WebState>() -> OpenApiRouter<S>
 where
+    AvatarUrls: FromRef<S>,
     Codes: FromRef<S>,
     Login: FromRef<S>,
 {

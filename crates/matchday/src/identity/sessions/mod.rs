@@ -16,7 +16,9 @@ pub mod user_limit;
 pub mod watch;
 
 use axum::extract::FromRef;
+use sqlx::{PgConnection, PgExecutor};
 use utoipa_axum::{router::OpenApiRouter, routes};
+use web::ids::UserId;
 
 pub use self::extract::{Authenticates, CurrentUser, MaybeUser, StreamUser};
 pub(crate) use self::extract::{Counted, token_of};
@@ -33,4 +35,15 @@ where
         .routes(routes!(handlers::log_out))
         .routes(routes!(handlers::list_sessions))
         .routes(routes!(handlers::end_session))
+}
+
+/// Removes the devices that a user's sessions have registered for notifications, because the user is suspended. The end of
+/// a session removes its devices by a foreign key.
+pub(crate) async fn remove_push_devices_in(connection: &mut PgConnection, user: UserId) -> sqlx::Result<()> {
+    store::delete_push_devices(connection, user).await
+}
+
+/// Whether a session of the user has registered a device for notifications.
+pub(crate) async fn has_push_devices(executor: impl PgExecutor<'_>, user: UserId) -> sqlx::Result<bool> {
+    store::has_push_devices(executor, user).await
 }

@@ -337,3 +337,15 @@ pub(super) async fn device(
         .fetch_optional(executor)
         .await
 }
+
+/// Removes all devices of a user.
+pub(super) async fn delete_push_devices(connection: &mut PgConnection, user: UserId) -> sqlx::Result<()> {
+    sqlx::query!("delete from devices where user_id = $1", user.0).execute(connection).await?;
+    Ok(())
+}
+
+pub(super) async fn has_push_devices(executor: impl PgExecutor<'_>, user: UserId) -> sqlx::Result<bool> {
+    sqlx::query_scalar!(r#"select exists (select 1 from devices where user_id = $1) as "has!""#, user.0)
+        .fetch_one(executor)
+        .await
+}

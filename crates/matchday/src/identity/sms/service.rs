@@ -6,6 +6,7 @@ use anyhow::Context as _;
 use breaker::Breaker;
 use platform::{Core, Environment, clock::Clock, database};
 use sqlx::PgPool;
+use texts::Catalogue;
 use time::OffsetDateTime;
 use url::Url;
 use web::paging::Paging;
@@ -16,7 +17,9 @@ use super::{
     registry::{self, Registration, Setup},
     settings::Settings,
     store::{self, Entry},
-    templates::{AppHash, AppName, Language, LastLine, WebDomain, render, render_keys_notice, render_move_notice},
+    templates::{
+        AppHash, AppName, Language, LastLine, Purpose, WebDomain, render, render_keys_notice, render_move_notice,
+    },
 };
 use crate::identity::{
     codes::{Code, CodeId},
@@ -58,6 +61,7 @@ struct Draft<'a> {
 
 /// Configured parts of every message.
 struct Texts {
+    catalogue: Arc<Catalogue>,
     app_name: AppName,
     app_hash: Option<AppHash>,
     web_domain: Option<WebDomain>,
@@ -90,7 +94,12 @@ pub enum ReportError {
 
 impl Sms {
     /// Sets up the configured providers.
-    pub fn new(core: &Core, sms: &Settings, public_url: Option<&Url>) -> anyhow::Result<Self> {
+    pub fn new(
+        core: &Core,
+        sms: &Settings,
+        public_url: Option<&Url>,
+        catalogue: Arc<Catalogue>,
+    ) -> anyhow::Result<Self> {
         let Core { db, clock, .. } = core.clone();
         let carrier = |registered: &&'static Registration| -> anyhow::Result<Carrier> {
             let report_url = public_url.and_then(|base| base.join(&registered.report_path()).ok());
@@ -104,6 +113,7 @@ impl Sms {
         let inner = Inner {
             providers: providers.collect::<anyhow::Result<_>>().context("sms.providers")?,
             texts: Texts {
+                catalogue,
                 app_name: AppName::parse(&sms.app_name).context("sms.app_name")?,
                 app_hash: sms.app_hash.as_deref().map(AppHash::parse).transpose().context("sms.app_hash")?,
                 web_domain: sms.web_domain.as_deref().map(WebDomain::parse).transpose().context("sms.web_domain")?,
@@ -123,16 +133,18 @@ impl Sms {
 
     /// Sends a code through the first provider that accepts it. All providers send the same code: an attempt that timed
     /// out may still arrive, and every code that arrives must be valid.
+    #[expect(clippy::too_many_arguments, reason = "each is a property of the code")]
     pub async fn send_code(
         &self,
         id: CodeId,
         phone: &Phone,
         code: &Code,
+        purpose: Purpose,
         language: Language,
         made_at: OffsetDateTime,
         valid_for: time::Duration,
     ) -> Result<(), DispatchError> {
-        let text = self.inner.texts.render(language, code, valid_for);
+        let text = self.inner.texts.render(purpose, language, code, valid_for);
         let draft = Draft {
             code_id: id,
             code: Some(code.expose()),
@@ -271,13 +283,14 @@ impl Sms {
 }
 
 impl Texts {
-    fn render(&self, language: Language, code: &Code, valid_for: time::Duration) -> String {
+    fn render(&self, purpose: Purpose, language: Language, code: &Code, valid_for: time::Duration) -> String {
         let last_line = match (&self.app_hash, &self.web_domain) {
             (Some(hash), _) => LastLine::App(hash),
             (None, Some(domain)) => LastLine::Web(domain),
             (None, None) => LastLine::None,
         };
-        render(language, &self.app_name, code.expose(), valid_for.whole_minutes().unsigned_abs(), last_line)
+        let minutes = valid_for.whole_minutes().unsigned_abs();
+        render(&self.catalogue, purpose, language, &self.app_name, code.expose(), minutes, last_line)
     }
 }
 

@@ -1,10 +1,12 @@
-//! Texts of messages in each language.
+//! Texts of messages in each language. The texts with codes are in the catalogue (crate `texts`), except those in languages
+//! that have no other texts yet.
 //!
 //! Every text starts with the code, or nearly so, because a lock screen shows only the start. The texts in Latin script
 //! stay within the seven-bit alphabet (see [`gsm7`](super::gsm7)), which affects the wording: Spanish uses `clave`,
 //! because `código` would require a second message.
 
 use serde::{Deserialize, Serialize};
+use texts::{Args, Catalogue, Locale};
 
 /// Maximum length of the app's name in bytes. Android's SMS Retriever ignores messages of more than 140 bytes. With a
 /// name of this length, the longest text including the hash stays below that.
@@ -17,8 +19,12 @@ pub enum Language {
     #[default]
     #[serde(rename = "en")]
     English,
+    #[serde(rename = "de")]
+    German,
     #[serde(rename = "es")]
     Spanish,
+    #[serde(rename = "fr")]
+    French,
     #[serde(rename = "fa")]
     Persian,
     /// Portuguese, in words that are common in both Brazil and Portugal.
@@ -28,7 +34,8 @@ pub enum Language {
 
 impl Language {
     /// All languages, in order of preference.
-    pub const ALL: [Self; 4] = [Self::English, Self::Spanish, Self::Persian, Self::Portuguese];
+    pub const ALL: [Self; 6] =
+        [Self::English, Self::Spanish, Self::Persian, Self::Portuguese, Self::German, Self::French];
 
     /// Selects the language for an `Accept-Language` header (RFC 9110, section 12.5.4): the highest weight wins, and
     /// the first range among equal ones. Regions are ignored, and malformed ranges are skipped. If no supported
@@ -72,7 +79,9 @@ impl Language {
     fn subtags(self) -> &'static [&'static str] {
         match self {
             Self::English => &["en"],
+            Self::German => &["de"],
             Self::Spanish => &["es"],
+            Self::French => &["fr"],
             Self::Persian => &["fa", "pes", "prs"],
             Self::Portuguese => &["pt"],
         }
@@ -198,16 +207,39 @@ pub enum LastLine<'a> {
     Web(&'a WebDomain),
 }
 
-/// Renders the message with a login code. `minutes` is its validity.
-pub fn render(language: Language, app: &AppName, code: &str, minutes: u64, last_line: LastLine<'_>) -> String {
+/// What a code is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    Login,
+    /// Confirms a change of an account.
+    Verification,
+}
+
+impl Purpose {
+    /// Id of the text in the catalogue.
+    fn text(self) -> &'static str {
+        match self {
+            Self::Login => "sms-login-code",
+            Self::Verification => "sms-verification-code",
+        }
+    }
+}
+
+/// Renders the message with a code. `minutes` is its validity.
+pub fn render(
+    catalogue: &Catalogue,
+    purpose: Purpose,
+    language: Language,
+    app: &AppName,
+    code: &str,
+    minutes: u64,
+    last_line: LastLine<'_>,
+) -> String {
     let app = &app.0;
-    let mut text = match language {
-        Language::English => {
-            format!("{code} is your {app} code. It is valid for {minutes} min. Do not share it with anyone.")
-        }
-        Language::Spanish => {
-            format!("{code} es tu clave de {app}. Vale por {minutes} min. No la compartas con nadie.")
-        }
+    let args = Args::new().text("code", code).text("app", app.as_str()).text("minutes", minutes.to_string());
+    let locale = Locale::parse(language.tag()).unwrap_or_default();
+    let found = catalogue.find(&locale, purpose.text(), &args);
+    let mut text = found.unwrap_or_else(|| match language {
         // The code keeps its ASCII digits, which apps and phones detect. Digits have no strong direction, so the
         // paragraph takes the direction of its first letter, and six consecutive digits cannot be reordered. Direction
         // marks or isolates would not help: old phones show them as boxes, and users would copy them with the code.
@@ -219,7 +251,10 @@ pub fn render(language: Language, app: &AppName, code: &str, minutes: u64, last_
         Language::Portuguese => {
             format!("Use {code} para entrar em {app}. Vale por {minutes} min. Nunca o revele a ninguém.")
         }
-    };
+        Language::English | Language::German | Language::Spanish | Language::French => {
+            catalogue.text(&locale, purpose.text(), &args)
+        }
+    });
     match last_line {
         LastLine::None => {}
         LastLine::App(AppHash(hash)) => {
@@ -243,6 +278,14 @@ pub fn render_move_notice(language: Language, app: &AppName, undo: &str, hours: 
         Language::English => {
             format!("Your {app} account was moved to another phone number. Not you? Undo it within {hours} h: {undo}")
         }
+        Language::German => {
+            format!(
+                "Dein {app}-Konto ist auf eine andere Nummer umgezogen. Das warst nicht du? Mach es innerhalb von {hours} Std. rückgängig: {undo}"
+            )
+        }
+        Language::French => {
+            format!("Votre compte {app} a changé de numéro. Ce n'est pas vous ? Annulez dans les {hours} h : {undo}")
+        }
         Language::Spanish => {
             format!("Tu cuenta de {app} se ha pasado a otro número. ¿No has sido tú? Anúlalo en {hours} h: {undo}")
         }
@@ -261,6 +304,16 @@ pub fn render_keys_notice(language: Language, app: &AppName) -> String {
     match language {
         Language::English => {
             format!("Your {app} chat keys were replaced. Not you? Log in and end all other sessions.")
+        }
+        Language::German => {
+            format!(
+                "Deine Chat-Schlüssel für {app} wurden ersetzt. Das warst nicht du? Melde dich an und beende alle anderen Sitzungen."
+            )
+        }
+        Language::French => {
+            format!(
+                "Vos clés de chat {app} ont été remplacées. Ce n'est pas vous ? Connectez-vous et fermez les autres sessions."
+            )
         }
         Language::Spanish => {
             format!(
@@ -291,6 +344,14 @@ mod tests {
 
     fn name(text: &str) -> AppName {
         AppName::parse(text).expect("a name")
+    }
+
+    fn render(language: Language, app: &AppName, code: &str, minutes: u64, last_line: LastLine<'_>) -> String {
+        let catalogue = Catalogue::load(&Locale::default(), None).expect("texts");
+        let texts = [Purpose::Login, Purpose::Verification]
+            .map(|purpose| super::render(&catalogue, purpose, language, app, code, minutes, last_line));
+        assert_eq!(texts[0], texts[1]);
+        texts[0].clone()
     }
 
     fn hash() -> AppHash {
@@ -341,7 +402,7 @@ mod tests {
 
     #[test]
     fn latin_texts_fit_one_seven_bit_message() {
-        for language in [Language::English, Language::Spanish, Language::Portuguese] {
+        for language in Language::ALL.into_iter().filter(|language| *language != Language::Persian) {
             for last_line in [LastLine::None, LastLine::App(&hash()), LastLine::Web(&host())] {
                 let text = render(language, &name("Matchday"), CODE, 15, last_line);
                 assert!(septets(&text).is_some_and(|septets| septets <= 160), "{text}");
@@ -379,16 +440,18 @@ mod tests {
 
     #[test]
     fn language_is_negotiated_from_header() {
-        use Language::{English, Persian, Portuguese, Spanish};
+        use Language::{English, French, German, Persian, Portuguese, Spanish};
         for (header, expected) in [
             ("", English),
             ("es", Spanish),
             ("ES-mx", Spanish),
             ("pt-BR,pt;q=0.9,en;q=0.8", Portuguese),
             ("en;q=0.5, fa;q=0.8", Persian),
-            ("de-CH, de;q=0.9, fa-IR;q=0.2", Persian),
+            ("de-CH, de;q=0.9, fa-IR;q=0.2", German),
+            ("nl, fa-IR;q=0.2", Persian),
             ("prs-AF", Persian),
-            ("de, fr;q=0.9", English),
+            ("fr, de;q=0.9", French),
+            ("nl, it;q=0.9", English),
             ("es;q=0", English),
             // The first of equal ranges wins, also with unusual spaces and case.
             ("fa, es", Persian),
@@ -408,7 +471,7 @@ mod tests {
             assert_eq!(Language::negotiate(Some(header)), expected, "{header}");
         }
         assert_eq!(Language::negotiate(None), English);
-        assert_eq!(Language::negotiate(Some(&format!("{}es", "de,".repeat(1_000_000)))), English);
+        assert_eq!(Language::negotiate(Some(&format!("{}es", "nl,".repeat(1_000_000)))), English);
     }
 
     #[test]
@@ -428,7 +491,7 @@ mod tests {
     fn language_tags_round_trip() {
         assert!(Language::ALL.into_iter().all(|language| Language::from_tag(language.tag()) == language));
         let tags = serde_json::to_string(&Language::ALL).expect("JSON");
-        assert_eq!(tags, r#"["en","es","fa","pt"]"#);
+        assert_eq!(tags, r#"["en","es","fa","pt","de","fr"]"#);
     }
 
     proptest! {

@@ -45,7 +45,7 @@ const SECTIONS: [(&str, &str); 12] = [
 ];
 
 /// Notices shown after an action. The URL contains only the key, so a crafted link cannot show another text.
-const NOTICES: [(&str, &str); 20] = [
+const NOTICES: [(&str, &str); 21] = [
     ("corrected", "Match corrected. Workers are updating scores and coins; this page shows their progress."),
     ("question_added", "Question added."),
     ("question_resolved", "Question resolved. Workers are updating scores; the overview shows their progress."),
@@ -54,6 +54,7 @@ const NOTICES: [(&str, &str); 20] = [
     ("unban", "Ban lifted."),
     ("mute", "User muted. Workers apply the mute on the homeserver."),
     ("unmute", "Mute lifted."),
+    ("avatar_removed", "Avatar removed. Workers delete its images and remove it from chat."),
     ("closed", "Report closed."),
     ("closed_all", "All open reports of the message closed, except those claimed by other operators."),
     ("removed", "Message removed."),

@@ -107,6 +107,7 @@ pub(in crate::admin::console) fn show(
                     dt { "Coins" } dd { (number(found.balance)) }
                 }
             }
+            @if row.has_avatar { (avatar(viewer, row)) }
             @if viewer.may(Role::Moderator) { (restrict(viewer, row.id, row.banned_at.is_some(), row.muted_at.is_some(), None)) }
         }
         (table("Restrictions", &["Time", "Action", "Reason", "Operator"], &restrictions, found.restrictions.is_empty(), "No restrictions."))
@@ -114,6 +115,22 @@ pub(in crate::admin::console) fn show(
         (reports("Reports by this user", &found.by, false, now))
         (table("Latest coin transactions", &["Time", "Transaction", "Remark", "#Amount", "#Balance"], &transactions, found.transactions.is_empty(), "No transactions."))
         (super::audit::of_one("Operator actions", recorded, now))
+    }
+}
+
+fn avatar(viewer: &Identity, row: &UserRow) -> Markup {
+    html! {
+        section.card {
+            h2 { "Avatar" }
+            img.avatar src={ "/console/users/" (row.id) "/avatar" } width="128" height="128" alt={ "Avatar of " (row.username) };
+            @if viewer.may(Role::Moderator) {
+                form method="post" action={ "/console/users/" (row.id) "/avatar" } {
+                    (mark(viewer))
+                    (reason("avatar_reason", "Reason (recorded with your name)"))
+                    div.actions { button type="submit" { "Remove avatar" } }
+                }
+            }
+        }
     }
 }
 

@@ -1,0 +1,117 @@
+//! Receives reports of the homeserver.
+
+use std::sync::Arc;
+
+use matrix_appservice::{Homeserver, UserId as MatrixUserId};
+use platform::{Core, clock::Clock, random::Random};
+use sqlx::PgPool;
+use subtle::ConstantTimeEq as _;
+use url::Url;
+use web::ids::UserId;
+
+use super::{
+    NOTIFY,
+    rules::{PushKey, Reported},
+    store,
+};
+use crate::{
+    chat::accounts::service::Chat,
+    delivery::notifications::{alerts::Mention, service::Notifications, work::ReminderError},
+    identity::accounts::{self, ChatProfile, service::Accounts},
+};
+
+/// Notifies users of mentions. Cheap to clone.
+#[derive(Clone)]
+pub struct Mentions {
+    pub(super) inner: Arc<Inner>,
+}
+
+pub(super) struct Inner {
+    pub(super) db: PgPool,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) random: Arc<dyn Random>,
+    pub(super) chat: Chat,
+    pub(super) accounts: Accounts,
+    pub(super) notifications: Notifications,
+    /// URL of the push gateway for the homeserver; none if mentions are not reported.
+    pub(super) gateway: Option<Url>,
+}
+
+impl Mentions {
+    /// `private_url` is the URL at which the homeserver reaches the private listener.
+    pub fn new(
+        core: &Core,
+        chat: Chat,
+        accounts: Accounts,
+        notifications: Notifications,
+        private_url: Option<Url>,
+    ) -> Self {
+        let gateway = private_url.map(|mut url| {
+            url.set_path(NOTIFY);
+            url
+        });
+        let Core { db, clock, random, .. } = core.clone();
+        Self { inner: Arc::new(Inner { db, clock, random, chat, accounts, notifications, gateway }) }
+    }
+
+    /// Queues a notification for each user whom an event highlights. Returns the keys that are unknown, whose pushers the
+    /// homeserver deletes.
+    pub(super) async fn receive(&self, reported: Reported) -> Result<Vec<String>, ReminderError> {
+        let (mut rejected, mut highlighted) = (Vec::new(), Vec::new());
+        for pusher in &reported.devices {
+            match self.user_of(&pusher.pushkey).await? {
+                None => rejected.push(pusher.pushkey.clone()),
+                Some(user) if pusher.tweaks.highlight => highlighted.push(user),
+                Some(_) => {}
+            }
+        }
+        // Without an event, only the number of unread messages changed.
+        let (Some(event_id), Some(room_id), Some(sender)) = (reported.event_id, reported.room_id, reported.sender)
+        else {
+            return Ok(rejected);
+        };
+        if highlighted.is_empty() {
+            return Ok(rejected);
+        }
+        let sender_id = match self.profile(&sender).await? {
+            // Deleted users are banned too.
+            Some(profile) if profile.is_banned => return Ok(rejected),
+            Some(profile) => profile.id,
+            None => None,
+        };
+        for user_id in highlighted {
+            let mention = Mention {
+                user_id,
+                room_id: room_id.clone(),
+                revision: event_id.clone(),
+                room: reported.room_name.clone(),
+                sender_id,
+                sender: sender.clone(),
+                // The homeserver reports a message when it is sent, but not its time.
+                sent_at: self.inner.clock.now(),
+            };
+            self.inner.notifications.notify(&mention).await?;
+        }
+        Ok(rejected)
+    }
+
+    /// Returns the user whose pusher has this key.
+    async fn user_of(&self, key: &str) -> sqlx::Result<Option<UserId>> {
+        let Some(key) = PushKey::parse(key) else { return Ok(None) };
+        let secret = store::secret(&self.inner.db, key.user).await?;
+        let is_known = secret.is_some_and(|secret| bool::from(secret.ct_eq(&key.secret)));
+        Ok(is_known.then_some(key.user))
+    }
+
+    /// Returns the account of a sender who is or was a user of this service.
+    async fn profile(&self, matrix_id: &str) -> sqlx::Result<Option<ChatProfile>> {
+        let Ok(sender) = <&MatrixUserId>::try_from(matrix_id) else { return Ok(None) };
+        let is_own = |homeserver: &Homeserver| homeserver.user_id(sender.localpart()).is_ok_and(|own| own == sender);
+        if !self.inner.chat.homeserver().is_some_and(is_own) {
+            return Ok(None);
+        }
+        let mut connection = self.inner.db.acquire().await?;
+        let now = self.inner.clock.now();
+        Ok(accounts::chat_profiles(&mut connection, &[sender.localpart()], now).await?.remove(sender.localpart()))
+    }
+}
