@@ -16,7 +16,7 @@ _default:
 _own:
     @mkdir -p "$CARGO_TARGET_DIR"
     @[[ "$(cat "$CARGO_TARGET_DIR/clone" 2>/dev/null)" == "{{ justfile_directory() }}" ]] || \
-        { cargo clean --quiet -p matchday -p platform -p web -p scoring -p matrix-appservice -p matchday-verify -p breaker -p bench && echo "{{ justfile_directory() }}" > "$CARGO_TARGET_DIR/clone"; }
+        { cargo clean --quiet -p matchday -p platform -p web -p scoring -p matrix-appservice -p matchday-verify -p breaker -p avatars -p phone-push -p texts -p bench && echo "{{ justfile_directory() }}" > "$CARGO_TARGET_DIR/clone"; }
 
 # Start the service with its workers, using the development dependencies.
 run *ARGS: _own
@@ -56,7 +56,7 @@ ci: format spelling lint queries test migrations dependencies docs clients deplo
 # Check the formatting of the code and the shell scripts.
 format:
     cargo fmt --all --check
-    shellcheck -x -P . dev/up dev/down dev/reset dev/citus dev/tools dev/lock-requirements dev/check-migrations dev/upgrade dev/install-test-tools dev/schemathesis dev/test-targets .ci/run \
+    shellcheck -x -P . dev/up dev/down dev/reset dev/citus dev/tools dev/lock-requirements dev/check-migrations dev/prepare-queries dev/upgrade dev/install-test-tools dev/schemathesis dev/test-targets .ci/run \
         deploy/check deploy/demo deploy/upgrade deploy/make-env deploy/postgres-init.sh deploy/stand-ins/make deploy/stand-ins/*-entrypoint deploy/compose/*/start deploy/citus/cluster clients/check clients/with-service
 
 # Check the spelling of code, comments and documents; typos.toml has the exceptions.
@@ -68,12 +68,12 @@ lint: _own
     {{ load_env }} && cargo clippy --workspace --all-targets --all-features -- --deny warnings
 
 # Check that .sqlx matches the queries in the code and the schema.
-queries: _own migrate
-    {{ load_env }} && SQLX_OFFLINE=false cargo sqlx prepare --workspace --check -- --all-targets --all-features
+queries: _own
+    {{ load_env }} && dev/prepare-queries --check
 
 # Regenerate .sqlx after a query changed.
-prepare: _own migrate
-    {{ load_env }} && SQLX_OFFLINE=false cargo sqlx prepare --workspace -- --all-targets --all-features
+prepare: _own
+    {{ load_env }} && dev/prepare-queries
 
 # Migrate the development database.
 migrate:
