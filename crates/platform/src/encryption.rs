@@ -1,10 +1,13 @@
-//! Encryption of stored secrets. The database may be read by others through backups, replicas and ad-hoc queries, so
-//! secrets are encrypted with AES-256-GCM under a key that is not in the database. Each is bound to its purpose, so
-//! an attacker with write access cannot put one secret in place of another.
+//! Encryption and hashing of stored secrets. The database may be read by others through backups, replicas and ad-hoc
+//! queries, so secrets are encrypted with AES-256-GCM under a key that is not in the database. Each is bound to its purpose,
+//! so an attacker with write access cannot put one secret in place of another. Secrets that must be found are also hashed
+//! with a key.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use sha2::Sha256;
 
 use super::{
     random::{self, Random},
@@ -67,6 +70,41 @@ impl SecretCipher {
     }
 }
 
+/// Hashes values with keys that are derived from the keys of the settings for one purpose. The hashes of a value for two
+/// purposes have nothing in common.
+#[derive(Clone)]
+pub struct KeyedHasher {
+    keys: Arc<[(i16, Hmac<Sha256>)]>,
+}
+
+impl KeyedHasher {
+    /// Derives the keys, the current one first.
+    pub fn new(keys: &[CodeKey], purpose: &[u8]) -> Self {
+        let derive = |key: &CodeKey| {
+            let mut derived: Hmac<Sha256> = Hmac::new_from_slice(&hex::decode(key.expose()).ok()?).ok()?;
+            derived.update(purpose);
+            let derived = Hmac::new_from_slice(&derived.finalize().into_bytes()).ok()?;
+            Some((i16::try_from(key.version()).ok()?, derived))
+        };
+        Self { keys: keys.iter().filter_map(derive).collect() }
+    }
+
+    /// Versions of the keys, the current one first.
+    pub fn key_versions(&self) -> impl Iterator<Item = i16> {
+        self.keys.iter().map(|(version, _)| *version)
+    }
+
+    /// Hashes a value with each key, the current one first: values are found under keys that were replaced. The items
+    /// contain the versions of the keys.
+    pub fn hashes(&self, value: &[u8]) -> impl Iterator<Item = (i16, [u8; 32])> {
+        self.keys.iter().map(|(version, key)| {
+            let mut hash = key.clone();
+            hash.update(value);
+            (*version, hash.finalize().into_bytes().into())
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,5 +134,25 @@ mod tests {
         }
         assert_eq!(old.open("one", &Encrypted { bytes: vec![0; 5], ..sealed }), None);
         assert_eq!(SecretCipher::new(&[]).seal(&random, "one", b"x"), None);
+    }
+
+    #[test]
+    fn hash_depends_on_key_and_purpose() {
+        let hashes = |keys: &[CodeKey], purpose: &[u8], value: &[u8]| -> Vec<_> {
+            KeyedHasher::new(keys, purpose).hashes(value).collect()
+        };
+        let keys = [key(2, "b"), key(1, "a")];
+        let both = hashes(&keys, b"one", b"value");
+        assert_eq!(both.iter().map(|(version, _)| *version).collect::<Vec<_>>(), [2, 1], "the current key is first");
+        assert_eq!(hashes(&keys[1..], b"one", b"value"), both[1..], "a replaced key has the same hash");
+        let others = [
+            hashes(&[key(1, "b")], b"one", b"value"),
+            hashes(&[key(1, "a")], b"two", b"value"),
+            hashes(&[key(1, "a")], b"one", b"other"),
+        ];
+        let distinct: std::collections::HashSet<_> =
+            others.iter().flatten().chain(&both[1..]).map(|(_, hash)| hash).collect();
+        assert_eq!(distinct.len(), 4, "another key, purpose or value");
+        assert_eq!(hashes(&[], b"one", b"value"), []);
     }
 }

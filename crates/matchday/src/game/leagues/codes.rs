@@ -2,13 +2,11 @@
 
 use std::fmt;
 
-use hmac::{Hmac, KeyInit as _, Mac as _};
 use platform::{
-    encryption::{Encrypted, SecretCipher},
+    encryption::{Encrypted, KeyedHasher, SecretCipher},
     random::{self, Random},
     settings::CodeKey,
 };
-use sha2::Sha256;
 use web::fields::FromJson;
 
 /// Letters and digits of a code, without easily confused ones: 0 and O, 1, I and L.
@@ -71,28 +69,18 @@ pub(super) struct StoredCode {
 
 /// Hashes and encrypts codes under the keys of the settings.
 pub(super) struct CodeVault {
-    keys: Vec<Hmac<Sha256>>,
+    hasher: KeyedHasher,
     cipher: SecretCipher,
 }
 
 impl CodeVault {
     pub(super) fn new(keys: &[CodeKey]) -> Self {
-        let derive = |key: &CodeKey| {
-            let mut derived: Hmac<Sha256> = Hmac::new_from_slice(&hex::decode(key.expose()).ok()?).ok()?;
-            derived.update(PURPOSE);
-            Hmac::new_from_slice(&derived.finalize().into_bytes()).ok()
-        };
-        Self { keys: keys.iter().filter_map(derive).collect(), cipher: SecretCipher::new(keys) }
+        Self { hasher: KeyedHasher::new(keys, PURPOSE), cipher: SecretCipher::new(keys) }
     }
 
-    /// Hashes a code with each key, the current one first: codes are found under keys that were replaced.
+    /// Hashes a code with each key, the current one first.
     pub(super) fn digests(&self, code: &InviteCode) -> Vec<Vec<u8>> {
-        let digest = |key: &Hmac<Sha256>| {
-            let mut mac = key.clone();
-            mac.update(code.as_str().as_bytes());
-            mac.finalize().into_bytes().to_vec()
-        };
-        self.keys.iter().map(digest).collect()
+        self.hasher.hashes(code.as_str().as_bytes()).map(|(_, hash)| hash.to_vec()).collect()
     }
 
     /// Returns a code as stored; `None` without a key.

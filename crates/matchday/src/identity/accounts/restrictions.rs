@@ -8,15 +8,12 @@
 //! from `codes.keys`, which are not in the database. New hashes use the first key. Lookups try all keys, so keys can be
 //! rotated. A hash whose key was removed from the settings no longer matches any number.
 
-use std::sync::Arc;
-
-use hmac::{Hmac, KeyInit as _, Mac as _};
 use platform::{
+    encryption::KeyedHasher,
     outbox::{self, Message},
     settings::CodeKey,
 };
 use serde::{Deserialize, Serialize};
-use sha2::Sha256;
 use sqlx::PgConnection;
 use time::OffsetDateTime;
 use web::ids::UserId;
@@ -126,7 +123,7 @@ pub(crate) struct PhoneMac {
 /// Keyed hashes of restricted phone numbers.
 #[derive(Clone)]
 pub struct RestrictedPhones {
-    keys: Arc<[(i16, Hmac<Sha256>)]>,
+    hasher: KeyedHasher,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -147,27 +144,17 @@ pub(crate) struct RestrictionFact {
 impl RestrictedPhones {
     /// Derives the hashing keys from the code keys, the current one first.
     pub fn new(keys: &[CodeKey]) -> Self {
-        let derive = |key: &CodeKey| {
-            let mut derived: Hmac<Sha256> = Hmac::new_from_slice(&hex::decode(key.expose()).ok()?).ok()?;
-            derived.update(PURPOSE);
-            let derived = Hmac::new_from_slice(&derived.finalize().into_bytes()).ok()?;
-            Some((i16::try_from(key.version()).ok()?, derived))
-        };
-        Self { keys: keys.iter().filter_map(derive).collect() }
+        Self { hasher: KeyedHasher::new(keys, PURPOSE) }
     }
 
     pub(crate) fn key_versions(&self) -> Vec<i16> {
-        self.keys.iter().map(|(version, _)| *version).collect()
+        self.hasher.key_versions().collect()
     }
 
     /// Hashes the number with each key, the current one first.
     pub(crate) fn macs(&self, phone: &Phone) -> Vec<PhoneMac> {
-        let mac = |(key_version, key): &(i16, Hmac<Sha256>)| {
-            let mut mac = key.clone();
-            mac.update(phone.as_str().as_bytes());
-            PhoneMac { key_version: *key_version, mac: mac.finalize().into_bytes().into() }
-        };
-        self.keys.iter().map(mac).collect()
+        let hashes = self.hasher.hashes(phone.as_str().as_bytes());
+        hashes.map(|(key_version, mac)| PhoneMac { key_version, mac }).collect()
     }
 
     /// Stores the restrictions of an account for a phone that the account releases.
@@ -234,8 +221,10 @@ impl RestrictedPhones {
 
 #[cfg(test)]
 mod tests {
+    use hmac::{Hmac, KeyInit as _, Mac as _};
     use platform::settings::Setting as _;
     use proptest::prelude::*;
+    use sha2::Sha256;
     use time::macros::datetime;
 
     use super::*;

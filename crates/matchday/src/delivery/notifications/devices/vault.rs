@@ -1,13 +1,11 @@
 //! Stored tokens: encrypted, and found by a keyed hash. The keys are derived from the keys of login codes.
 
-use hmac::{Hmac, KeyInit as _, Mac as _};
 use platform::{
-    encryption::{Encrypted, SecretCipher},
+    encryption::{Encrypted, KeyedHasher, SecretCipher},
     random::Random,
     settings::CodeKey,
 };
 use serde_json::Value;
-use sha2::Sha256;
 
 use super::rules::{Platform, Token};
 
@@ -24,28 +22,18 @@ pub(super) struct StoredToken {
 
 /// Hashes and encrypts tokens under the keys of the settings.
 pub(super) struct TokenVault {
-    keys: Vec<Hmac<Sha256>>,
+    hasher: KeyedHasher,
     cipher: SecretCipher,
 }
 
 impl TokenVault {
     pub(super) fn new(keys: &[CodeKey]) -> Self {
-        let derive = |key: &CodeKey| {
-            let mut derived: Hmac<Sha256> = Hmac::new_from_slice(&hex::decode(key.expose()).ok()?).ok()?;
-            derived.update(PURPOSE);
-            Hmac::new_from_slice(&derived.finalize().into_bytes()).ok()
-        };
-        Self { keys: keys.iter().filter_map(derive).collect(), cipher: SecretCipher::new(keys) }
+        Self { hasher: KeyedHasher::new(keys, PURPOSE), cipher: SecretCipher::new(keys) }
     }
 
-    /// Hashes a token with each key, the current one first: devices are found under keys that were replaced.
+    /// Hashes a token with each key, the current one first.
     pub(super) fn hashes(&self, identity: &str) -> Vec<Vec<u8>> {
-        let hash = |key: &Hmac<Sha256>| {
-            let mut mac = key.clone();
-            mac.update(identity.as_bytes());
-            mac.finalize().into_bytes().to_vec()
-        };
-        self.keys.iter().map(hash).collect()
+        self.hasher.hashes(identity.as_bytes()).map(|(_, hash)| hash.to_vec()).collect()
     }
 
     /// Returns a token as stored; `None` without a key.
