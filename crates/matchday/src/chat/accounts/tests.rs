@@ -14,7 +14,9 @@ use web::ids::UserId;
 use super::{service::Chat, work::ChatWork};
 use crate::{
     identity::{
+        accounts::restrictions::Restriction,
         login::hooks::ChatAccess as _,
+        operators::Operator,
         sessions::service::{DEVICE_ENDED, DeviceState, REVOKED},
     },
     testing::{TestApp, unique},
@@ -453,6 +455,29 @@ async fn renamed_user_leaves_no_name_or_avatar_behind() {
         assert!(work(app).await.is_empty());
         let new = chat_profile(app, &saved["data"]["matrix_credentials"]["user_id"]).await;
         assert!(new["displayname"] == "Ada Obi" && new["avatar_url"].is_string(), "{new}");
+        let left = chat_profile(app, old).await;
+        let username = old.as_str().and_then(|id| id.trim_start_matches('@').split(':').next()).expect("a name");
+        assert!(left["displayname"] == username && left["avatar_url"].is_null(), "{left}");
+    })
+    .await;
+}
+
+/// The homeserver refuses changes to profiles of suspended accounts.
+#[tokio::test]
+async fn muted_user_who_is_renamed_leaves_no_name_or_avatar_behind() {
+    TestApp::run_with_chat(&[], async |app| {
+        let (user, login) = app.log_in(&phone(64)).await;
+        let old = &login["matrix_credentials"]["user_id"];
+        app.app.avatars.save(user.id, crate::testing::TINY_PNG.into()).await.expect("saved");
+        user.post("/api/auth/update-user-info", json!({"name": "Ada Obi"})).await.expect(200);
+        assert!(work(app).await.is_empty());
+        app.app.moderation.restrict(user.id, Restriction::Mute, &Operator::new("ola", "spam")).await.expect("muted");
+        work(app).await;
+        assert_eq!(chat_profile(app, old).await["displayname"], "Ada Obi");
+
+        mark_username_generated(app, user.id).await;
+        user.post("/api/auth/update-user-info", json!({"username": unique("ada")})).await.expect(200);
+        assert!(work(app).await.is_empty());
         let left = chat_profile(app, old).await;
         let username = old.as_str().and_then(|id| id.trim_start_matches('@').split(':').next()).expect("a name");
         assert!(left["displayname"] == username && left["avatar_url"].is_null(), "{left}");

@@ -125,11 +125,13 @@ impl ChatWork {
         for (user_id, other_id) in around {
             self.ignore(&server.homeserver, &Ignored { user_id, other_id }).await?;
         }
-        // The deletion of a user deletes the profiles of all accounts. A later call would restore one.
-        if self.account(renamed.user_id).await?.is_some() {
-            clear_profile(&server.homeserver, renamed.from.as_str()).await?;
+        let cleared = self.clear_profile(server, renamed).await;
+        if let Err(retry @ Failure::Retry { .. }) = cleared {
+            return Err(retry);
         }
+        // Also if the homeserver refuses changes of profiles: nobody may log in to the old account.
         server.issuer.deactivate(renamed.from.as_str(), false).await.map_err(failure)?;
+        cleared?;
         self.show_name(server, renamed.user_id).await?;
         self.show_avatar(server, renamed.user_id).await?;
         if !self.has_pushers {
@@ -139,6 +141,32 @@ impl ChatWork {
         let message = ReachChanged { user_id: renamed.user_id }.message().map_err(Failure::retry)?;
         let mut connection = self.db.acquire().await.map_err(Failure::retry)?;
         outbox::enqueue(&mut connection, &[message]).await.map_err(Failure::retry)
+    }
+
+    /// Removes name and avatar from the old account of a renamed user. Its profile stays visible, and the user can no longer
+    /// hide or remove anything in it.
+    async fn clear_profile(&self, server: &ChatServer, renamed: &Renamed) -> Result<(), Failure> {
+        let from = renamed.from.as_str();
+        // A worker that is setting the old account's avatar holds the lock. Later ones see the new username.
+        let mut tx = platform::database::begin(&self.db).await.map_err(Failure::retry)?;
+        store::lock_user(&mut tx, renamed.user_id).await.map_err(Failure::retry)?;
+        // The deletion of a user deletes the profiles of all accounts. A later call would restore one.
+        if self.account(renamed.user_id).await?.is_some() {
+            match clear(&server.homeserver, from).await {
+                Err(MatrixError::Suspended(_)) => {
+                    // The profile of a suspended account cannot be changed. Without devices, the user cannot write there.
+                    revoke_devices(server, from).await?;
+                    self.suspend(server, from, false).await?;
+                    match clear(&server.homeserver, from).await {
+                        // Without an admin token, only an operator can end the suspension.
+                        Ok(()) | Err(MatrixError::Suspended(_)) => {}
+                        Err(error) => return Err(failure(error)),
+                    }
+                }
+                cleared => cleared.map_err(failure)?,
+            }
+        }
+        tx.commit().await.map_err(Failure::retry)
     }
 
     /// Sets the display name in chat to the user's name, or to the username if there is none or the user hides it. Then it
@@ -152,6 +180,10 @@ impl ChatWork {
             let wanted = (account.username.clone(), name.unwrap_or(account.username.as_str()).to_owned());
             if shown.as_ref() == Some(&wanted) {
                 return Ok(());
+            }
+            if let Some((left, _)) = shown.filter(|(username, _)| *username != wanted.0) {
+                // The user was renamed meanwhile, and the name may have been set after the old profile was cleared.
+                clear(&server.homeserver, left.as_str()).await.map_err(failure)?;
             }
             if !account.has_chat_account {
                 self.chat.make_account(server, &account).await.map_err(chat_failure)?;
@@ -231,15 +263,9 @@ impl ChatWork {
     }
 
     async fn suspend(&self, server: &ChatServer, name: &str, suspended: bool) -> Result<(), Failure> {
-        let ChatServer { homeserver, issuer } = server;
-        match homeserver.set_suspended(name, suspended).await {
+        match server.homeserver.set_suspended(name, suspended).await {
             // Without an admin token, users cannot be suspended. A user without devices cannot write either.
-            Err(MatrixError::NoAdmin) if suspended => {
-                for device in issuer.devices(name).await.map_err(failure)? {
-                    issuer.revoke(name, device.as_str()).await.map_err(failure)?;
-                }
-                Ok(())
-            }
+            Err(MatrixError::NoAdmin) if suspended => revoke_devices(server, name).await,
             Ok(()) | Err(MatrixError::NoAdmin | MatrixError::NoSuchUser(_)) => Ok(()),
             Err(error) => Err(failure(error)),
         }
@@ -278,15 +304,21 @@ impl ChatWork {
     }
 }
 
-/// Removes name and avatar from an account that is deactivated next. Its profile stays visible, and the user can no longer
-/// hide or remove anything in it.
-async fn clear_profile(homeserver: &Homeserver, username: &str) -> Result<(), Failure> {
+/// Removes the avatar of an account, and replaces the display name with the username.
+async fn clear(homeserver: &Homeserver, username: &str) -> Result<(), MatrixError> {
     let cleared = [homeserver.set_avatar(username, None).await, homeserver.set_display_name(username, username).await];
     for outcome in cleared {
         match outcome {
-            Ok(()) | Err(MatrixError::NoSuchUser(_) | MatrixError::Deactivated(_) | MatrixError::Suspended(_)) => {}
-            Err(error) => return Err(failure(error)),
+            Ok(()) | Err(MatrixError::NoSuchUser(_) | MatrixError::Deactivated(_)) => {}
+            Err(error) => return Err(error),
         }
+    }
+    Ok(())
+}
+
+async fn revoke_devices(server: &ChatServer, name: &str) -> Result<(), Failure> {
+    for device in server.issuer.devices(name).await.map_err(failure)? {
+        server.issuer.revoke(name, device.as_str()).await.map_err(failure)?;
     }
     Ok(())
 }
