@@ -34,7 +34,7 @@ use crate::identity::{
     login::service::Login,
     phone::Phone,
     phone_moves::service::PhoneMoves,
-    sessions::service::SessionError,
+    sessions::service::{EndedSessions, SessionError},
     sms::templates::Language,
 };
 
@@ -257,10 +257,14 @@ impl AccountDeletion {
         self.require_settled(&mut tx, user).await?;
         let person = self.person(&mut tx, user, Some(&phone)).await?;
         let names = store::names(&mut tx, user).await?;
-        let ended = inner.login.sessions.end_all_in(&mut tx, user).await?;
         inner.login.accounts.keep_restrictions_in(&mut tx, user, &phone).await?;
+        let mut ended = EndedSessions::default();
         for table in TABLES.iter().filter(|table| table.fate != Fate::DeletedLater) {
-            store::forget(&mut tx, table, &person).await?;
+            if table.name == "sessions" {
+                ended = inner.login.sessions.end_all_in(&mut tx, user).await?;
+            } else {
+                store::forget(&mut tx, table, &person).await?;
+            }
         }
         store::limit_open_reports(&mut tx, &person, now + REPORTS_STAY).await?;
         store::set_deleted(&mut tx, user, now).await?;

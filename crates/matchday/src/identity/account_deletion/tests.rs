@@ -323,6 +323,37 @@ async fn account_deletion_requires_unused_deletion_code() {
     .await;
 }
 
+/// A registration locks the claim of a token, and then the device of its previous owner. A deletion in the other order could
+/// deadlock with it.
+#[tokio::test]
+async fn account_deletion_locks_token_claims_before_devices() {
+    TestApp::run(async |app| {
+        let (user, _) = app.log_in(PHONE).await;
+        let body = json!({"platform": "fcm", "token": unique("token")}).to_string();
+        user.send(Method::PUT, "/api/auth/devices/device-1", Some(body)).await.expect(200);
+        let code = request_code(&user, app).await;
+        let mut registering = app.owner().begin().await.expect("a transaction");
+        let claim = "select token_hash from device_tokens where user_id = $1 for update";
+        sqlx::query(claim).bind(user.id).fetch_one(&mut *registering).await.expect("locked");
+        let registration = async {
+            eventually("the deletion waits for the claim", async || {
+                let waiting = "select exists (select from pg_stat_activity where datname = current_database()
+                                                and wait_event_type = 'Lock' and query like '%device_tokens%')";
+                sqlx::query_scalar::<_, bool>(waiting).fetch_one(&app.app.core.db).await.expect("read")
+            })
+            .await;
+            let device = "select id from devices where user_id = $1 for update nowait";
+            let locked = sqlx::query(device).bind(user.id).fetch_one(&mut *registering).await;
+            registering.commit().await.expect("committed");
+            locked.expect("the device is not locked");
+        };
+        let (deleted, ()) = tokio::join!(delete(&user, &code), registration);
+        deleted.expect(200);
+        app.published().await;
+    })
+    .await;
+}
+
 /// Sends a request to the homeserver with a chat token.
 async fn matrix(
     app: &TestApp,
