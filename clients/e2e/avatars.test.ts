@@ -167,6 +167,28 @@ test("failed upload keeps the selection and can be repeated or cancelled", async
   await shown(section(page).getByText("Your new picture is saved."));
 });
 
+test("upload that is cancelled too late shows the new picture", async () => {
+  const { page } = amy;
+  const image = section(page).locator("img.avatar");
+  const before = await image.getAttribute("src");
+  let stored = () => {};
+  const isStored = new Promise<void>((done) => {
+    stored = done;
+  });
+  // The response never arrives.
+  await page.route(uploading, async (route) => {
+    const response = await route.fetch();
+    expect(response.ok()).toBe(true);
+    stored();
+  });
+  await choose(page, png(200, 200));
+  await section(page).getByRole("button", { name: "Use this picture" }).click();
+  await isStored;
+  await section(page).getByRole("button", { name: "Cancel" }).click();
+  await page.unroute(uploading);
+  await expect.poll(() => image.getAttribute("src"), { timeout: 20_000 }).not.toBe(before);
+});
+
 test("removed picture is replaced by the initials", async () => {
   const { page } = amy;
   await page.getByRole("button", { name: "Remove picture" }).click();

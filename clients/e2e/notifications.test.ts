@@ -87,6 +87,35 @@ test("failed change is undone and explained", async () => {
   await page.unroute(path);
 });
 
+test("quiet hours wait for an earlier change, and remain when it fails", async () => {
+  const path = "**/api/auth/me/notifications";
+  const sent: string[] = [];
+  let release = () => {};
+  const held = new Promise<void>((done) => {
+    release = done;
+  });
+  await page.route(path, async (route) => {
+    if (route.request().method() !== "PUT") return route.continue();
+    const [setting = ""] = Object.keys(route.request().postDataJSON());
+    sent.push(setting);
+    if (setting !== "kinds") return route.continue();
+    await held;
+    return route.fulfill({ status: 500, json: { code: "internal_error", message: "Something broke." } });
+  });
+  await kind("Mentions").click();
+  await shown(kind("Mentions", false));
+  await quiet().getByRole("switch").click();
+  release();
+  await shown(kinds().getByText("The setting hasn't changed."));
+  await shown(quiet().getByText("Saved", { exact: true }));
+  await shown(quiet().getByLabel("From"));
+  await shown(kind("Mentions", true));
+  expect(sent).toEqual(["kinds", "quiet_hours"]);
+  await page.unroute(path);
+  await quiet().getByRole("switch").click();
+  await quiet().getByLabel("From").waitFor({ state: "detached" });
+});
+
 test("quiet hours use the time of the device", async () => {
   await quiet().getByRole("switch").click();
   await shown(quiet().getByText("Times in New York."));

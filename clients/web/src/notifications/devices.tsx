@@ -17,26 +17,24 @@ const platforms: Record<Device["platform"], string> = {
 interface Props {
   /** Browsers that were registered for reminders only. */
   browsers: Schemas["PushSubscription"][];
-  browserRemoved: () => void;
+  loadBrowsers: () => Promise<void>;
 }
 
 /** Devices that get the fan's notifications. */
-export function Devices({ browsers, browserRemoved }: Props) {
+export function Devices({ browsers, loadBrowsers }: Props) {
   const resource = useResource(
     async (signal) => (await matchday.get("/api/auth/devices", { signal })).data,
     [],
     "devices",
   );
   const [error, setError] = useState<unknown>();
-  async function remove(request: () => Promise<unknown>, removed: () => void) {
+  async function remove(request: () => Promise<unknown>, reload: () => unknown) {
     setError(undefined);
     try {
-      await request();
-      notifyTabs();
+      await request().then(notifyTabs).finally(reload);
     } catch (error) {
       setError(error);
     }
-    removed();
   }
   return (
     <section className="card" aria-labelledby="devices">
@@ -76,7 +74,7 @@ export function Devices({ browsers, browserRemoved }: Props) {
                   remove={() =>
                     remove(
                       () => matchday.delete("/api/auth/me/notifications/push/{id}", { params: { path: { id } } }),
-                      browserRemoved,
+                      loadBrowsers,
                     )
                   }
                 />

@@ -12,12 +12,9 @@ import { QuietHours } from "./quiet-hours.tsx";
 
 /** Which notifications the fan gets, when, and on which devices. */
 export function NotificationsPage() {
-  const resource = useResource(
-    async (signal) => (await matchday.get("/api/auth/me/notifications", { signal })).data,
-    [],
-    "notifications",
-  );
-  const { message, error, save } = useSaving(resource);
+  const load = async (signal?: AbortSignal) => (await matchday.get("/api/auth/me/notifications", { signal })).data;
+  const resource = useResource(load, [], "notifications");
+  const { message, error, save, send } = useSaving(resource);
   const set = (kind: Kind, isOn: boolean) =>
     save(
       (all) =>
@@ -27,7 +24,8 @@ export function NotificationsPage() {
         return (await matchday.put("/api/auth/me/notifications", { body })).data;
       },
     );
-  const saved = (data: Schemas["Notifications"]) => resource.change(() => data);
+  const setQuietHours = (quiet_hours: Schemas["QuietHours"] | null) =>
+    send(async () => (await matchday.put("/api/auth/me/notifications", { body: { quiet_hours } })).data);
   return (
     <Page title="Notifications" className="notifications" before={<Back to="/me">You</Back>}>
       <div className="settings-halves">
@@ -52,8 +50,8 @@ export function NotificationsPage() {
           </Loaded>
         </section>
         <div className="stack">
-          {resource.data && <QuietHours hours={resource.data.quiet_hours} saved={saved} />}
-          <Devices browsers={resource.data?.push ?? []} browserRemoved={resource.reload} />
+          {resource.data && <QuietHours hours={resource.data.quiet_hours} set={setQuietHours} />}
+          <Devices browsers={resource.data?.push ?? []} loadBrowsers={() => send(load)} />
         </div>
       </div>
     </Page>

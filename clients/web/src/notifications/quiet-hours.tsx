@@ -1,6 +1,5 @@
 import type { Schemas } from "@matchday/client";
 import { type FormEvent, useState } from "react";
-import { matchday } from "../session/session.ts";
 import { errorMessage } from "../ui/states.tsx";
 import { Switch } from "../ui/switch.tsx";
 
@@ -10,11 +9,11 @@ const deviceZone = () => Intl.DateTimeFormat().resolvedOptions().timeZone;
 
 interface Props {
   hours: Hours | null;
-  saved: (data: Schemas["Notifications"]) => void;
+  set: (hours: Hours | null) => Promise<void>;
 }
 
 /** A daily period without notifications, in the time zone of the device that sets it. */
-export function QuietHours({ hours, saved }: Props) {
+export function QuietHours({ hours, set }: Props) {
   const [isBusy, setBusy] = useState(false);
   const [error, setError] = useState<unknown>();
   const [message, setMessage] = useState("");
@@ -23,8 +22,7 @@ export function QuietHours({ hours, saved }: Props) {
     setError(undefined);
     setMessage("");
     try {
-      const { data } = await matchday.put("/api/auth/me/notifications", { body: { quiet_hours } });
-      saved(data);
+      await set(quiet_hours);
       setMessage("Saved");
     } catch (error) {
       setError(error);

@@ -27,10 +27,14 @@ export function TeamsForm() {
   const ids = other.map(({ id }) => id);
   // The other teams after all choices so far. `me` shows the last ones only when it has been loaded again.
   const others = useRef(ids);
+  // The other teams that the service has accepted.
+  const accepted = useRef(ids);
   const waiting = useRef(0);
   const queue = useRef<Promise<unknown>>(Promise.resolve());
   useEffect(() => {
-    if (waiting.current === 0) others.current = other.map(({ id }) => id);
+    if (waiting.current > 0) return;
+    accepted.current = other.map(({ id }) => id);
+    others.current = accepted.current;
   }, [other]);
   // One request after another, because each replaces the whole list.
   async function save(request: () => Promise<unknown>) {
@@ -49,11 +53,17 @@ export function TeamsForm() {
     }
     waiting.current -= 1;
     if (waiting.current === 0) {
+      // The next choice must not repeat one that failed.
+      others.current = accepted.current;
       setBusy(false);
       reload();
     }
   }
-  const postOthers = () => matchday.post("/api/auth/teams/other", { body: { team_ids: others.current } });
+  async function postOthers() {
+    const team_ids = others.current;
+    await matchday.post("/api/auth/teams/other", { body: { team_ids } });
+    accepted.current = team_ids;
+  }
   function saveOthers(team_ids: number[]) {
     others.current = team_ids;
     return save(postOthers);
@@ -72,7 +82,7 @@ export function TeamsForm() {
       <header className="with-status">
         <h2 id="own-teams">Favourite teams</h2>
         <span role="status" className="small saved-mark">
-          {message}
+          {error === undefined && message}
         </span>
       </header>
       <Loaded resource={resource}>

@@ -15,25 +15,33 @@ export function useSaving<T>(resource: Resource<T>) {
   const queue = useRef<Promise<unknown>>(Promise.resolve());
   const confirmed = useRef<T>(undefined);
 
+  /** Sends a request whose response has all settings, for parts of a page that show their own progress. */
+  async function send(request: () => Promise<T>): Promise<void> {
+    if (waiting.current === 0) confirmed.current = resource.data;
+    waiting.current += 1;
+    const sending = queue.current.then(request);
+    queue.current = sending.catch(() => undefined);
+    try {
+      confirmed.current = await sending;
+    } finally {
+      waiting.current -= 1;
+      const all = confirmed.current;
+      if (waiting.current === 0 && all !== undefined) resource.change(() => all);
+    }
+  }
   async function save(change: (all: T) => T, request: () => Promise<T>): Promise<void> {
     latest.current += 1;
     const number = latest.current;
-    if (waiting.current === 0) confirmed.current = resource.data;
-    waiting.current += 1;
-    resource.change(change);
     setMessage("");
     setError(undefined);
-    const saving = queue.current.then(request);
-    queue.current = saving.catch(() => undefined);
+    const sending = send(request);
+    resource.change(change);
     try {
-      confirmed.current = await saving;
+      await sending;
       if (number === latest.current) setMessage("Saved");
     } catch (error) {
       setError(error);
     }
-    waiting.current -= 1;
-    const all = confirmed.current;
-    if (waiting.current === 0 && all !== undefined) resource.change(() => all);
   }
-  return { message, error, save };
+  return { message: error === undefined ? message : "", error, save, send };
 }

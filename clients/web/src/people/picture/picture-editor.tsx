@@ -28,7 +28,7 @@ const refusals: Record<string, string> = {
 interface Props {
   picture: ImageBitmap;
   uploaded: () => void;
-  cancel: () => void;
+  cancel: (isUploading: boolean) => void;
 }
 
 /** Selects the visible part of a picture, with a finger, the mouse or the keyboard, and uploads it. */
@@ -88,7 +88,7 @@ export function PictureEditor({ picture, uploaded, cancel }: Props) {
         <button type="button" className="button" onClick={upload} disabled={isBusy}>
           {error === undefined ? "Use this picture" : "Try again"}
         </button>
-        <button type="button" className="button quiet" onClick={cancel}>
+        <button type="button" className="button quiet" onClick={() => cancel(isBusy)}>
           Cancel
         </button>
       </div>

@@ -45,7 +45,11 @@ export function PictureForm() {
       {picture ? (
         <PictureEditor
           picture={picture}
-          cancel={close}
+          cancel={(isUploading) => {
+            close();
+            // The service may have stored the picture already.
+            if (isUploading) changed("");
+          }}
           uploaded={() => {
             close();
             changed("Your new picture is saved.");
