@@ -367,7 +367,7 @@ mod tests {
         let english = render(Language::English, &name("Matchday"), CODE, 5, LastLine::None);
         assert_eq!(english, "123456 is your Matchday code. It is valid for 5 min. Do not share it with anyone.");
         let spanish = render(Language::Spanish, &name("Matchday"), CODE, 5, LastLine::App(&hash()));
-        assert_eq!(spanish, "123456 es tu clave de Matchday. Vale por 5 min. No la compartas con nadie.\nFA+9qCX9VSu");
+        assert_eq!(spanish, "123456 es tu clave de Matchday. Caduca en 5 min. No la compartas con nadie.\nFA+9qCX9VSu");
         let portuguese = render(Language::Portuguese, &name("Matchday"), CODE, 5, LastLine::Web(&host()));
         assert_eq!(
             portuguese,

@@ -310,7 +310,7 @@ impl Devices {
     }
 
     /// Deletes claims of tokens without a device. Each hour of the day has a part of the hashes, so each claim is compared
-    /// with the devices once a day. Returns how many.
+    /// with the devices about once a day. Returns how many.
     pub(in super::super) async fn sweep(&self) -> sqlx::Result<u64> {
         let (db, now) = (&self.inner.db, self.inner.clock.now());
         let (mut after, until) = rules::hashes_of_hour(now.to_offset(UtcOffset::UTC).hour());
