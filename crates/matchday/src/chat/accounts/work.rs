@@ -147,11 +147,12 @@ impl ChatWork {
     /// hide or remove anything in it.
     async fn clear_profile(&self, server: &ChatServer, renamed: &Renamed) -> Result<(), Failure> {
         let from = renamed.from.as_str();
-        // A worker that is setting the old account's avatar holds the lock. Later ones see the new username.
+        // A worker that is setting name or avatar of the old account holds the lock. Later ones see the new username.
         let mut tx = platform::database::begin(&self.db).await.map_err(Failure::retry)?;
         store::lock_user(&mut tx, renamed.user_id).await.map_err(Failure::retry)?;
         // The deletion of a user deletes the profiles of all accounts. A later call would restore one.
         if self.account(renamed.user_id).await?.is_some() {
+            leave_rooms(&server.homeserver, from).await.map_err(failure)?;
             match clear(&server.homeserver, from).await {
                 Err(MatrixError::Suspended(_)) => {
                     // The profile of a suspended account cannot be changed. Without devices, the user cannot write there.
@@ -169,39 +170,32 @@ impl ChatWork {
         tx.commit().await.map_err(Failure::retry)
     }
 
-    /// Sets the display name in chat to the user's name, or to the username if there is none or the user hides it. Then it
-    /// reads the name again, and sets it again if it changed. The last of several workers to set a name has thus read it
-    /// afterwards, so a slower worker cannot leave a name in chat that the user has hidden.
+    /// Sets the display name in chat to the user's name, or to the username if there is none or the user hides it. It reads
+    /// the account under the lock, so a slower worker can neither leave a name in chat that the user has hidden, nor set the
+    /// name of an account that a renamed user has left.
     async fn show_name(&self, server: &ChatServer, user: UserId) -> Result<(), Failure> {
-        let mut shown = None;
-        loop {
-            let Some(account) = self.account(user).await? else { return Ok(()) };
-            let name = account.name.as_deref().filter(|_| account.shows_name);
-            let wanted = (account.username.clone(), name.unwrap_or(account.username.as_str()).to_owned());
-            if shown.as_ref() == Some(&wanted) {
-                return Ok(());
-            }
-            if let Some((left, _)) = shown.filter(|(username, _)| *username != wanted.0) {
-                // The user was renamed meanwhile, and the name may have been set after the old profile was cleared.
-                clear(&server.homeserver, left.as_str()).await.map_err(failure)?;
-            }
-            if !account.has_chat_account {
-                self.chat.make_account(server, &account).await.map_err(chat_failure)?;
-            }
-            match server.homeserver.set_display_name(wanted.0.as_str(), &wanted.1).await {
-                // The name is set again when the suspension ends.
-                Ok(()) | Err(MatrixError::Suspended(_)) => {}
-                Err(error) => return Err(failure(error)),
-            }
-            shown = Some(wanted);
+        let Some(account) = self.account(user).await? else { return Ok(()) };
+        if !account.has_chat_account {
+            self.chat.make_account(server, &account).await.map_err(chat_failure)?;
         }
+        let mut tx = platform::database::begin(&self.db).await.map_err(Failure::retry)?;
+        store::lock_user(&mut tx, user).await.map_err(Failure::retry)?;
+        let Some(account) = self.account(user).await? else { return Ok(()) };
+        let username = account.username.as_str();
+        let name = account.name.as_deref().filter(|_| account.shows_name).unwrap_or(username);
+        match server.homeserver.set_display_name(username, name).await {
+            // The name is set again when the suspension ends.
+            Ok(()) | Err(MatrixError::Suspended(_)) => {}
+            Err(error) => return Err(failure(error)),
+        }
+        tx.commit().await.map_err(Failure::retry)
     }
 
     /// Sets the avatar in chat to the user's avatar, or removes it. It reads the current avatar, so the result is correct for
     /// any order of messages.
     ///
-    /// Unlike the name, it is set under the lock. Two workers at the same time would upload two images, of which the profile
-    /// has one, and no later call would find the other one to delete it.
+    /// Without the lock, two workers at the same time would upload two images, of which the profile has one, and no later
+    /// call would find the other one to delete it.
     async fn show_avatar(&self, server: &ChatServer, user: UserId) -> Result<(), Failure> {
         loop {
             let Some(account) = self.account(user).await? else { return Ok(()) };
@@ -302,6 +296,19 @@ impl ChatWork {
     async fn account(&self, user: UserId) -> Result<Option<Account>, Failure> {
         self.accounts.find(user).await.map_err(Failure::retry)
     }
+}
+
+/// Takes an account out of all rooms. The homeserver repeats a change of the profile in the rooms of the account, as new
+/// joins and some time later: also in rooms that the account has left since, if it was deactivated.
+async fn leave_rooms(homeserver: &Homeserver, username: &str) -> Result<(), MatrixError> {
+    let joined = match homeserver.joined_rooms(username).await {
+        Err(MatrixError::NoSuchUser(_) | MatrixError::Deactivated(_)) => Vec::new(),
+        joined => joined?,
+    };
+    for room in joined {
+        homeserver.leave(&room, username).await?;
+    }
+    Ok(())
 }
 
 /// Removes the avatar of an account, and replaces the display name with the username.

@@ -332,7 +332,7 @@ async fn account_deletion_locks_token_claims_before_devices() {
         let body = json!({"platform": "fcm", "token": unique("token")}).to_string();
         user.send(Method::PUT, "/api/auth/devices/device-1", Some(body)).await.expect(200);
         let code = request_code(&user, app).await;
-        let mut registering = app.owner().begin().await.expect("a transaction");
+        let mut registering = platform::database::begin(app.owner()).await.expect("a transaction");
         let claim = "select token_hash from device_tokens where user_id = $1 for update";
         sqlx::query(claim).bind(user.id).fetch_one(&mut *registering).await.expect("locked");
         let registration = async {
