@@ -226,7 +226,7 @@ describe("failed verification", () => {
       });
       await verify(page).click();
       await shown(failed(page));
-      await shown(failed(page).getByText(/download the proof and contact the club's support/));
+      await shown(failed(page).getByText(/download the proof and contact support/));
       await own(page).getByText("Details").click();
       await shown(own(page).getByText(/the fields of the receipt have the hash [0-9a-f]{64}, not/));
       await check(page, "not-verified");

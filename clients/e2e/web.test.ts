@@ -813,7 +813,7 @@ describe("end of a session", () => {
     await page.goto("/#/me");
     const heading = page.getByRole("heading", { name: "Your account is suspended" });
     await shown(heading);
-    await shown(page.getByText("contact the club's support"));
+    await shown(page.getByText("contact support"));
     for (const width of widths) {
       await atWidth(width);
       await shot("suspended");
