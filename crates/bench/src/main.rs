@@ -51,7 +51,7 @@ struct Arguments {
     /// are not stored.
     #[arg(long, conflicts_with = "report")]
     small: bool,
-    /// Measure leagues and devices with this number of users instead of their usual number. The results are not stored.
+    /// Measure leagues, devices and follows with this number of users instead of their usual number. The results are not stored.
     #[arg(long, conflicts_with = "report", value_parser = clap::value_parser!(u64).range(5_000..))]
     users: Option<u64>,
 }

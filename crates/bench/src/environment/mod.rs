@@ -40,7 +40,7 @@ pub(crate) struct Stage {
     pub(crate) length: Duration,
     /// Whether scenarios with a homeserver run with a tenth of their size.
     is_small: bool,
-    /// Number of users in the scenarios leagues and devices, if it is not the usual one.
+    /// Number of users in the scenarios leagues, devices and follows, if it is not the usual one.
     pub(crate) users: Option<u64>,
     pub(crate) postgres: Postgres,
     /// Environment variables written by `dev/up`.

@@ -147,7 +147,9 @@ pub(super) async fn run(stage: &Stage) -> anyhow::Result<Vec<Outcome>> {
     let ours = async |round: usize| {
         let before = providers.accepted();
         publish(stage, &setting, round + 2, matches)?;
+        let published = Instant::now();
         while providers.accepted() == before {
+            ensure!(published.elapsed() < QUIET * 4, "no notification was sent");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         let began = Instant::now();
