@@ -148,7 +148,8 @@ describe("own profile", () => {
     await shown(page.getByRole("list", { name: "Available usernames" }));
     await page.getByRole("button", { name: "Change username" }).click();
     await page.getByRole("button", { name: "Change username" }).click();
-    await shown(page.getByText(/taken/i).first());
+    // The hint of the field says so too, before the service has answered.
+    await shown(page.getByRole("form", { name: "New username" }).locator(".fault").getByText(/taken/i));
     expect(await field.inputValue()).toBe(vicName);
     await checkBoth(page, "username-taken");
     await field.fill(`xia.${run}`);

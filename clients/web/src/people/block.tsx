@@ -20,7 +20,7 @@ export function Block({ user, blocked }: { user: Person; blocked: () => void }) 
         }}
       >
         Block <Name>{nameOf(user)}</Name>? You won't see each other's profiles, and you'll stop following each other.
-        You won't see their predictions and messages.
+        You won't see their predictions or messages.
       </Ask>
     </div>
   );

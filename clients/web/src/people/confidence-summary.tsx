@@ -1,3 +1,4 @@
+import { counted } from "../matches/labels.ts";
 import type { Profile } from "./person.ts";
 
 /** Difference in percentage points up to which confidence and results are called equal. */
@@ -12,9 +13,7 @@ export function ConfidenceSummary(props: { calibration: NonNullable<Profile["cal
     <section className="card" aria-labelledby="confidence">
       <header>
         <h2 id="confidence">Confidence</h2>
-        <span className="small soft numbers">
-          {count} {count === 1 ? "prediction" : "predictions"}
-        </span>
+        <span className="small soft numbers">{counted(count, "prediction")}</span>
       </header>
       <dl className="confidence-pair numbers">
         <Bar name="Average confidence" percent={sure} kind="sure" />

@@ -104,7 +104,11 @@ export function TeamsForm() {
                   teams={teams.filter(({ id }) => id !== primary?.id && !ids.includes(id))}
                   value={undefined}
                   isBusy={isBusy}
-                  choose={(id) => saveOthers([...others.current, id])}
+                  choose={(id) => {
+                    // The options do not show the choices that wait yet.
+                    const isNew = others.current.length < mostOthers && !others.current.includes(id);
+                    if (isNew) saveOthers([...others.current, id]);
+                  }}
                 />
               ) : (
                 <p className="small soft">You've chosen five other teams. Remove one to add another.</p>
