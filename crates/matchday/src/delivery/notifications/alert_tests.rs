@@ -902,7 +902,7 @@ async fn pointless_and_unwelcome_retries_are_dropped() {
         for user in [&claimer, &forgetful] {
             set(user, json!({"kinds": {"streak": true}})).await;
             let alert = Alert::new(Kind::Streak, About::Coins, "2026-11-20", app.clock.now() + Duration::hours(3));
-            app.app.notifications.alert(&[(user.id, alert.number("days", 2))]).await.expect("sent");
+            app.app.notifications.alert(&[(user.id, &alert.number("days", 2))]).await.expect("sent");
         }
         work_off(app).await;
         assert_eq!((tokens.map(|token| providers.fcm(token).attempts), count(app, RETRIES).await), ([1; 7], 7));

@@ -10,8 +10,7 @@ use std::{
     time::Duration as Pause,
 };
 
-use async_nats::jetstream::message::PublishMessage;
-use platform::stream::{Begin, Delivery, Failure, Stream, TransportError, WorkSpec};
+use platform::stream::{Begin, Delivery, Failure, Stream, WorkSpec};
 use scoring::Outcome;
 use serde::{Deserialize, Serialize};
 use time::{Date, Duration, OffsetDateTime, UtcOffset};
@@ -172,13 +171,7 @@ impl Notifications {
     /// not blocked the sender.
     pub async fn notify(&self, mention: &Mention) -> Result<(), ReminderError> {
         let id = format!("mention-{}-{}", mention.user_id, mention.revision);
-        self.queue_alert(MENTION, id, mention).await
-    }
-
-    async fn queue_alert(&self, subject: &str, id: String, payload: &impl Serialize) -> Result<(), ReminderError> {
-        let message = PublishMessage::build().message_id(id).payload(serde_json::to_vec(payload)?.into());
-        self.inner.streams.send(subject, message).await?.await.map_err(TransportError::from)?;
-        Ok(())
+        self.queue_job(MENTION, id, mention).await
     }
 
     /// Queues the users whose streaks end at midnight, once a day from 21:00 UTC. Returns the number of batches. Another
@@ -196,7 +189,7 @@ impl Notifications {
         while let Some(until) = store::streaks_end(&inner.db, after, STREAKS_AT_ONCE).await? {
             let batch =
                 Batch { subject: Subject::Streak { day }, after: after.0, until: until.0, expires_at: midnight };
-            self.queue_alert(BATCH, format!("streak-{day}-{after}-{until}"), &batch).await?;
+            self.queue_job(BATCH, format!("streak-{day}-{after}-{until}"), &batch).await?;
             (after, planned) = (until, planned + 1);
         }
         *inner.streaks_planned.lock().unwrap_or_else(PoisonError::into_inner) = Some(day);
@@ -282,7 +275,7 @@ impl Alerts {
         while let Some(until) = self.leagues.page_end(found.tournament, after).await? {
             let batch = Batch { subject: subject.clone(), after: after.0, until: until.0, expires_at };
             let id = format!("dropped-{event_id}-{revision}-{after}-{until}");
-            self.notifications.queue_alert(BATCH, id, &batch).await?;
+            self.notifications.queue_job(BATCH, id, &batch).await?;
             after = until;
         }
         Ok(store::end_result(&inner.db, event_id, revision).await?)
@@ -316,7 +309,7 @@ impl Alerts {
 
     async fn queue_batch(&self, event: MatchId, topic: &str, batch: Batch) -> Result<(), ReminderError> {
         let id = format!("{topic}-{event}-{}-{}", batch.after, batch.until);
-        self.notifications.queue_alert(BATCH, id, &batch).await
+        self.notifications.queue_job(BATCH, id, &batch).await
     }
 
     /// Notifies the users of a job. This is idempotent.
@@ -470,7 +463,7 @@ impl Alerts {
                 (lost.user, alert.text("league", &lost.name).text("rank", &lost.rank.to_string()))
             })
             .collect();
-        self.notifications.alert(&alerts).await
+        self.notifications.alert(&by_reference(&alerts)).await
     }
 
     async fn notify_streaks(&self, day: Date, users: (UserId, UserId), expires_at: OffsetDateTime) -> sqlx::Result<()> {
@@ -481,7 +474,7 @@ impl Alerts {
             (user, alert.number("days", days.into()))
         };
         let alerts: Vec<_> = streaks.into_iter().map(alert).collect();
-        self.notifications.alert(&alerts).await
+        self.notifications.alert(&by_reference(&alerts)).await
     }
 
     async fn invite(&self, invited: Invited) -> sqlx::Result<()> {
@@ -493,7 +486,7 @@ impl Alerts {
             .sender(sender_id)
             .text("room", &room)
             .text("user", &name);
-        self.notifications.alert(&[(user_id, alert)]).await
+        self.notifications.alert(&[(user_id, &alert)]).await
     }
 
     async fn mention(&self, mention: Mention) -> sqlx::Result<()> {
@@ -506,7 +499,7 @@ impl Alerts {
             Some(room) => alert.text("room", &room),
             None => alert,
         };
-        self.notifications.alert(&[(user_id, alert)]).await
+        self.notifications.alert(&[(user_id, &alert)]).await
     }
 
     /// Returns the name of a sender as a user sees it; `None` if the user has blocked the sender, or the sender is
@@ -523,6 +516,10 @@ impl Alerts {
         let people = accounts::people(&inner.db, &[sender_id.0], inner.clock.now()).await?;
         Ok(people.get(&sender_id).map(|sender| sender.called().to_owned()))
     }
+}
+
+fn by_reference(alerts: &[(UserId, Alert)]) -> Vec<(UserId, &Alert)> {
+    alerts.iter().map(|(user, alert)| (*user, alert)).collect()
 }
 
 fn parse<T: serde::de::DeserializeOwned>(delivery: &Delivery) -> Result<T, Failure> {

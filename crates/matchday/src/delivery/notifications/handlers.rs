@@ -161,7 +161,7 @@ pub(super) struct NotificationsChange {
 struct ChangedKinds(BTreeMap<Kind, bool>);
 
 impl FromJson for ChangedKinds {
-    const EXPECTED: &'static str = "must have kinds of notifications with the value true or false";
+    const EXPECTED: &'static str = "must be an object of known kinds, each true or false, such as {\"result\": false}";
 
     fn from_json(value: &Value) -> Option<Self> {
         let kind = |(name, is_on): (&String, &Value)| Some((Kind::of_name(name)?, is_on.as_bool()?));
@@ -178,7 +178,7 @@ impl FromBody for NotificationsChange {
         if let (Some(Some(reminders)), Some(Some(ChangedKinds(kinds)))) = (reminders, &kinds)
             && kinds.get(&Kind::Reminder).is_some_and(|reminder| *reminder != reminders)
         {
-            return body.fault("kinds", "must not contradict reminders, which is the kind reminder");
+            return body.fault("kinds", "must give reminder the same value as reminders");
         }
         Some(Self { reminders: reminders?, league_ranks: league_ranks?, quiet_hours: quiet_hours?, kinds: kinds? })
     }

@@ -7,8 +7,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use async_nats::jetstream::message::PublishMessage;
-use platform::stream::{Begin, Delivery, Failure, Stream, TransportError, WorkSpec};
+use platform::stream::{Begin, Delivery, Failure, Stream, WorkSpec};
 use serde::{Deserialize, Serialize};
 use web::ids::{LeagueId, TournamentId, UserId};
 
@@ -79,9 +78,7 @@ impl LeagueNotifications {
         while let Some(until) = self.leagues.page_end(fact.tournament_id, after).await? {
             let page = Page { tournament_id: fact.tournament_id, round: fact.round, after, until };
             let id = format!("passed-{}-{}-{id}-{after}-{until}", fact.tournament_id, fact.round);
-            let message = PublishMessage::build().message_id(id).payload(serde_json::to_vec(&page)?.into());
-            let stored = self.notifications.inner.streams.send(PAGE, message).await?;
-            stored.await.map_err(TransportError::from)?;
+            self.notifications.queue_job(PAGE, id, &page).await?;
             after = until;
         }
         Ok(())

@@ -166,25 +166,20 @@ impl<'a> Running<'a> {
 impl Notifications {
     /// Notifies users on their devices, unless they were notified before, do not want this kind, have quiet hours or no
     /// device. All notifications must have the same kind.
-    pub(super) async fn alert(&self, alerts: &[(UserId, Alert)]) -> sqlx::Result<()> {
-        for some in alerts.chunks(CLAIMED_AT_ONCE) {
-            let some: Vec<(UserId, &Alert)> = some.iter().map(|(user, alert)| (*user, alert)).collect();
-            self.alert_some(&some).await?;
-        }
-        Ok(())
-    }
-
-    async fn alert_some(&self, alerts: &[(UserId, &Alert)]) -> sqlx::Result<()> {
+    pub(super) async fn alert(&self, alerts: &[(UserId, &Alert)]) -> sqlx::Result<()> {
         let inner = &*self.inner;
-        let mut reached = self.reached(alerts).await?;
-        let claims: Vec<(UserId, &Alert)> = reached.iter().map(|one| (one.user, one.alert)).collect();
-        let claimed = store::claim_alerts(&inner.db, &claims, inner.clock.now()).await?;
-        reached.retain(|one| claimed.contains(&(one.user, one.alert.about.key())));
-        let (mut running, mut renderer) = (Running::new(inner.senders.at_once), Renderer::new(&inner.senders));
-        for attempt in reached.iter().flat_map(|one| renderer.attempts(one).collect::<Vec<_>>()) {
-            running.start(self.attempt(attempt).boxed()).await;
+        let reached = self.reached(alerts).await?;
+        let mut renderer = Renderer::new(&inner.senders);
+        for some in reached.chunks(CLAIMED_AT_ONCE) {
+            let claims: Vec<(UserId, &Alert)> = some.iter().map(|one| (one.user, one.alert)).collect();
+            let claimed = store::claim_alerts(&inner.db, &claims, inner.clock.now()).await?;
+            let claimed = some.iter().filter(|one| claimed.contains(&(one.user, one.alert.about.key())));
+            let mut running = Running::new(inner.senders.at_once);
+            for attempt in claimed.flat_map(|one| renderer.attempts(one).collect::<Vec<_>>()) {
+                running.start(self.attempt(attempt).boxed()).await;
+            }
+            running.finish().await;
         }
-        running.finish().await;
         Ok(())
     }
 

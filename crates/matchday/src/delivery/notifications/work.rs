@@ -104,8 +104,13 @@ impl Notifications {
     async fn queue(&self, due: &Due, after: UserId, until: UserId) -> Result<(), ReminderError> {
         let batch = Batch { event_id: due.id, start_time: due.start_time, after, until };
         let id = format!("reminder-{}-{}-{after}-{until}", due.id, due.start_time.unix_timestamp());
-        let message = PublishMessage::build().message_id(id).payload(serde_json::to_vec(&batch)?.into());
-        self.inner.streams.send(BATCH, message).await?.await.map_err(TransportError::from)?;
+        self.queue_job(BATCH, id, &batch).await
+    }
+
+    /// Queues a job. A second job with the same id is ignored.
+    pub(super) async fn queue_job(&self, subject: &str, id: String, job: &impl Serialize) -> Result<(), ReminderError> {
+        let message = PublishMessage::build().message_id(id).payload(serde_json::to_vec(job)?.into());
+        self.inner.streams.send(subject, message).await?.await.map_err(TransportError::from)?;
         Ok(())
     }
 
@@ -130,7 +135,8 @@ impl Notifications {
             away_team: TeamName { id: found.away_team, name: found.away_name },
             question_ids: questions.clone(),
         };
-        let notice = Notice::Reminder(reminder.clone());
+        let alert = alert_of(&reminder)?;
+        let notice = Notice::Reminder(reminder);
         let subject = Subject { event: batch.event_id, start_time: batch.start_time, questions: &questions };
         let teams = (found.home_team, found.away_team);
         let (mut after, mut later) = (batch.after, 0);
@@ -139,8 +145,7 @@ impl Notifications {
             let fans = store::fans(&inner.db, subject, teams, range, CLAIMED_AT_ONCE, now).await?;
             let Some(last) = fans.last().map(|fan| fan.user_id) else { break };
             later += self.notify_fans(subject, &notice, &fans).await?;
-            let alert = alert_of(&reminder)?;
-            let alerts: Vec<_> = fans.iter().map(|fan| (fan.user_id, alert.clone())).collect();
+            let alerts: Vec<_> = fans.iter().map(|fan| (fan.user_id, &alert)).collect();
             self.alert(&alerts).await?;
             after = last;
         }
