@@ -143,16 +143,16 @@ impl ChatWork {
         outbox::enqueue(&mut connection, &[message]).await.map_err(Failure::retry)
     }
 
-    /// Removes name and avatar from the old account of a renamed user. Its profile stays visible, and the user can no longer
-    /// hide or remove anything in it.
+    /// Takes the old account of a renamed user out of its rooms, and removes its name and avatar. Its profile stays visible,
+    /// and the user can no longer hide or remove anything in it.
     async fn clear_profile(&self, server: &ChatServer, renamed: &Renamed) -> Result<(), Failure> {
         let from = renamed.from.as_str();
+        leave_rooms(&server.homeserver, from).await.map_err(failure)?;
         // A worker that is setting name or avatar of the old account holds the lock. Later ones see the new username.
         let mut tx = platform::database::begin(&self.db).await.map_err(Failure::retry)?;
         store::lock_user(&mut tx, renamed.user_id).await.map_err(Failure::retry)?;
         // The deletion of a user deletes the profiles of all accounts. A later call would restore one.
         if self.account(renamed.user_id).await?.is_some() {
-            leave_rooms(&server.homeserver, from).await.map_err(failure)?;
             match clear(&server.homeserver, from).await {
                 Err(MatrixError::Suspended(_)) => {
                     // The profile of a suspended account cannot be changed. Without devices, the user cannot write there.

@@ -42,7 +42,7 @@ const MEMBERS_AT_ONCE: i32 = 20_000;
 /// Tables of many leagues, each with its latest round.
 pub(super) type ManyTables = HashMap<LeagueId, (Option<i16>, Vec<TableRow>)>;
 
-/// Names of members; deleted users are missing.
+/// Members as tables show them. A deleted user is called `deleted-` and the id until a worker ends the membership.
 pub(super) type Players = HashMap<UserId, Person>;
 
 /// What decides the outline of a table: tournaments, first round, first time, and the round of the table.

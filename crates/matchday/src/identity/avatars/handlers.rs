@@ -54,7 +54,8 @@ impl From<AvatarError> for ApiError {
             AvatarError::NoAvatar => Self::not_found("The avatar"),
             AvatarError::Image(error) => {
                 let message = match error {
-                    Error::UnknownFormat | Error::Unsupported => "must be a JPEG, PNG or WebP image",
+                    Error::UnknownFormat => "must be a JPEG, PNG or WebP image",
+                    Error::Unsupported => "uses a rare variant of its format: choose another file",
                     Error::Truncated => "is incomplete: send the whole file",
                     Error::Damaged => "is damaged: choose another file",
                     Error::TooLarge => "must have at most 4096 × 4096 pixels",
