@@ -422,6 +422,38 @@ async fn repeated_prediction_changes_only_its_revision() {
     .await;
 }
 
+/// A batch inserts pseudonyms, and then locks predictions. Receipts added in the other order could deadlock with it.
+#[tokio::test]
+async fn added_receipts_lock_pseudonyms_before_predictions() {
+    TestApp::run(async |app| {
+        let fixtures = app.fixtures();
+        let event = far(&fixtures).put().await;
+        let user = app.user().await;
+        predict(&user, json!({"event_id": event, "prediction": "home"})).await.expect(201);
+        for statement in ["update predictions set salt = null", "delete from pseudonyms"] {
+            sqlx::query(statement).execute(app.owner()).await.expect("written");
+        }
+        let mut batch = platform::database::begin(app.owner()).await.expect("a transaction");
+        let pseudonym = "insert into pseudonyms select $1, tournament_id, gen_random_uuid() from events where id = $2";
+        sqlx::query(pseudonym).bind(user.id).bind(event).execute(&mut *batch).await.expect("inserted");
+        let saving = async {
+            eventually("the receipts wait for the pseudonym", async || {
+                let waiting = "select exists (select from pg_stat_activity where datname = current_database()
+                                                and wait_event_type = 'Lock' and query like '%into pseudonyms%')";
+                sqlx::query_scalar::<_, bool>(waiting).fetch_one(&app.app.core.db).await.expect("read")
+            })
+            .await;
+            let prediction = "select user_id from predictions where user_id = $1 for update nowait";
+            let locked = sqlx::query(prediction).bind(user.id).fetch_one(&mut *batch).await;
+            batch.commit().await.expect("committed");
+            locked.expect("the prediction is not locked");
+        };
+        let (added, ()) = tokio::join!(app.app.predictions.add_receipts(MatchId(event)), saving);
+        assert_eq!(added.expect("added"), 1);
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn full_queue_refuses_predictions_immediately() {
     let settings = [("MATCHDAY_PREDICTIONS__WRITERS", "1"), ("MATCHDAY_PREDICTIONS__QUEUE", "3")];
