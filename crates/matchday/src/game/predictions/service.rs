@@ -99,6 +99,9 @@ pub enum SaveError {
     /// The user has played all jokers in other matches of the tournament.
     #[error("no joker is left in this tournament")]
     NoJokerLeft,
+    /// The prediction has [`rules::MOST_REVISIONS`] revisions.
+    #[error("the prediction cannot be replaced any more")]
+    TooManyRevisions,
     /// The idempotency key was used before, for another request or for a refused request.
     #[error("the idempotency key was used before")]
     KeyUsed,
@@ -312,6 +315,7 @@ impl Predictions {
                 | SaveError::NoSuchMatch
                 | SaveError::NotAllowed(_)
                 | SaveError::NoJokerLeft
+                | SaveError::TooManyRevisions
                 | SaveError::KeyUsed
                 | SaveError::KeyBusy,
             ) => "refused",

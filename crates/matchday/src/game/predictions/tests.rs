@@ -8,6 +8,7 @@ mod rules;
 use std::collections::BTreeMap;
 
 use futures_util::future::join_all;
+use http::Method;
 use scoring::{Confidence, Forecast, Pick};
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime, format_description::well_known::Rfc3339};
@@ -138,6 +139,42 @@ async fn replaced_prediction_keeps_its_id() {
         let body = json!({"event_id": event, "prediction": "home", "confidence": null});
         assert_eq!(predict(&user, body).await.expect(200)["data"]["score_prediction"], Value::Null);
         assert_eq!(counts(app, event).await, (1, 1));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn prediction_has_at_most_fifty_revisions() {
+    TestApp::run(async |app| {
+        let fixtures = app.fixtures();
+        let event = far(&fixtures).put().await;
+        let (user, other) = (app.user().await, app.user().await);
+        let save = async |user: &TestUser<'_>, key: &str, pick: &str| {
+            let body = json!({"event_id": event, "prediction": pick}).to_string();
+            user.send_with(Method::POST, "/api/auth/predictions", &[("idempotency-key", key)], Some(body)).await
+        };
+        save(&user, "1", "home").await.expect(201);
+        save(&other, "1", "home").await.expect(201);
+        for revision in 2..=50 {
+            save(&user, &revision.to_string(), if revision % 2 == 0 { "draw" } else { "home" }).await.expect(200);
+        }
+        let stored = async || -> (i32, String, i64) {
+            let statement = "select revision, prediction, (select count(*) from prediction_revisions r
+                                                           where r.user_id = p.user_id)
+                             from predictions p where user_id = $1";
+            sqlx::query_as(statement).bind(user.id).fetch_one(&app.app.core.db).await.expect("read")
+        };
+        let full = (50, "draw".to_owned(), 49);
+        assert_eq!(stored().await, full);
+        // In one batch with a prediction that is saved.
+        let (refused, saved) = tokio::join!(save(&user, "51", "away"), save(&other, "2", "away"));
+        saved.expect(200);
+        let refused = refused.expect(409);
+        assert_eq!(refused["code"], "too_many_revisions");
+        assert_eq!(save(&user, "51", "away").await.expect(409), refused);
+        assert_eq!(save(&user, "50", "draw").await.expect(200)["data"]["prediction"], "draw", "a repeated request");
+        assert_eq!(stored().await, full);
+        check_tallies(app).await;
     })
     .await;
 }
