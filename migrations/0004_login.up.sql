@@ -21,6 +21,8 @@ create table username_claims (
     claimed_at timestamptz not null
 );
 comment on table username_claims is 'claim: all current and former usernames; none is ever reassigned';
+-- For account deletions and exports.
+create index username_claims_by_user on username_claims (user_id);
 insert into username_claims (username, user_id, claimed_at) select username, user_id, created_at from users;
 
 create table phone_claims (
@@ -29,6 +31,8 @@ create table phone_claims (
     claimed_at timestamptz not null
 );
 comment on table phone_claims is 'claim: account that a phone number logs in to';
+-- For account deletions and exports.
+create index phone_claims_by_user on phone_claims (user_id);
 
 -- Chat device of the session. Both end together.
 alter table sessions add column device_id text;
@@ -65,6 +69,8 @@ create table codes (
 comment on table codes is 'timed: codes that were sent; swept a day after their creation';
 create index codes_by_subject on codes (subject, id);
 create index codes_by_time on codes (created_at);
+-- For account deletions and exports.
+create index codes_by_phone on codes (phone);
 
 create table code_failures (
     -- Same format as codes.subject.

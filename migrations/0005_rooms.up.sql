@@ -122,6 +122,9 @@ comment on table chat_inbox is 'timed: events that the homeserver pushed; swept 
 create index chat_inbox_waiting on chat_inbox (id) where outcome is null;
 create index chat_inbox_set_aside on chat_inbox (received_at) where outcome = 'set_aside';
 create index chat_inbox_by_time on chat_inbox (received_at);
+-- For account deletions and exports.
+create index chat_inbox_by_sender on chat_inbox (sender);
+create index chat_inbox_by_state_key on chat_inbox (state_key) where state_key is not null;
 
 create table mirror_marks (
     name text        primary key,

@@ -59,6 +59,8 @@ create unique index coin_transactions_by_reference on coin_transactions (user_id
     where reference is not null;
 -- Not unique: a key is valid for one day and can then be reused.
 create index coin_transactions_by_request on coin_transactions (user_id, request_key) where request_key is not null;
+-- Reversals of a transaction.
+create index coin_transactions_by_reversed on coin_transactions (user_id, reverses) where reverses is not null;
 
 create table coin_entries (
     user_id bigint not null,

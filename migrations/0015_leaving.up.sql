@@ -9,6 +9,8 @@ create table departures (
     user_id      bigint      not null,
     -- Usernames that the account had in chat.
     chat_names   text[]      not null,
+    -- Redactions of messages that the homeserver has accepted: their ids, by username.
+    redactions   jsonb       not null default '{}',
     requested_at timestamptz not null,
     -- Time of the next attempt to finish the deletion. By then, all requests in progress have ended.
     due_at       timestamptz not null,

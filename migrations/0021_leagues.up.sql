@@ -32,6 +32,8 @@ create table leagues (
 );
 comment on table leagues is 'local: leagues of users, with the number of their members';
 create index leagues_public on leagues (id) where visibility = 'public';
+-- For account deletions and exports.
+create index leagues_by_owner on leagues (owner_id);
 create index leagues_without_room on leagues (id) where has_chat and room_id is null;
 
 create table league_members (

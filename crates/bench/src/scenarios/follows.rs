@@ -24,8 +24,8 @@ const ORDINARY: u64 = 2;
 /// Users who send requests, from the third on, and how many users each of them follows.
 const ASKING: u64 = 200;
 const FOLLOWED: u64 = 1_000;
-/// Matches open for predictions.
-const OPEN_MATCHES: usize = 100;
+/// Matches open for predictions: enough that no prediction reaches the maximum number of revisions.
+const OPEN_MATCHES: usize = 200;
 const CONNECTIONS: usize = 4;
 
 pub(super) async fn run(stage: &Stage) -> anyhow::Result<Vec<Outcome>> {

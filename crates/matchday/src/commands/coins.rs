@@ -69,6 +69,9 @@ async fn grant(app: &App, arguments: MovementArguments, reference: Option<&Refer
         OperatorError::Refused(Refusal::OtherAmount) => {
             anyhow::anyhow!("{} was granted another amount with this reference; nothing was granted", arguments.user)
         }
+        OperatorError::Refused(Refusal::Reversed) => {
+            anyhow::anyhow!("the grant of {} with this reference was reversed; nothing was granted", arguments.user)
+        }
         other => warn_of_uncertain_outcome(other),
     })?;
     if !is_new {

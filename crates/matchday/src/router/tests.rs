@@ -428,7 +428,7 @@ fn openapi_lists_every_operation_and_its_errors() {
     GET /api/auth/predictions/{id}/receipt get_receipt 200 401 403 404 429 500 503
     GET /api/auth/questions list_questions 200 401 403 422 429 500 503
     GET /api/auth/questions/{question} get_question 200 401 403 404 429 500 503
-    PUT /api/auth/questions/{question}/answer answer_question 200 201 400 401 403 404 413 422 429 500 503
+    PUT /api/auth/questions/{question}/answer answer_question 200 201 400 401 403 404 409 413 422 429 500 503
     GET /api/auth/questions/{question}/answers list_answers 200 401 403 404 422 429 500 503
     GET /api/auth/removed-messages list_removed_messages 200 401 403 422 429 500 503
     GET /api/auth/reports list_own_reports 200 401 403 422 429 500 503

@@ -134,7 +134,7 @@ pub(super) struct GrantBody {
     #[schema(value_type = String, min_length = 1, max_length = 200, pattern = r"^[\t-\r ]*[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*[\t-\r ]*$", example = "campaign")]
     reason: Remark,
     /// A grant happens once per user and reference: repeating it returns the first response, and a different amount is
-    /// refused.
+    /// refused. After its reversal, it is refused too.
     #[schema(value_type = Option<String>, min_length = 1, max_length = 128, pattern = r"^[^\x00-\x1f\x7f-\x9f]+$", example = "outage-7")]
     reference_id: Option<Reference>,
 }
@@ -149,6 +149,7 @@ from_body!(GrantBody { amount, reason, reference_id });
         (status = 200, body = CoinsMoved),
         (status = 400, description = "The body is not JSON, or the wallet cannot hold more coins (`wallet_full`)", body = ErrorBody),
         (status = 404, description = "The user does not exist", body = ErrorBody),
+        (status = 409, description = "The grant with this reference was reversed (`reversed`), or a request with the same idempotency key is in progress (`idempotency_in_progress`)", body = ErrorBody),
     ))]
 pub(super) async fn grant_coins(
     caller: Authorized<CoinsWrite>,
@@ -178,6 +179,7 @@ pub(super) async fn grant_coins(
         (status = 200, body = CoinsMoved),
         (status = 400, description = "The body is not JSON, or the wallet has too few coins (`insufficient_balance`)", body = ErrorBody),
         (status = 404, description = "The user does not exist", body = ErrorBody),
+        (status = 409, description = "The deduction with this reference was reversed (`reversed`), or a request with the same idempotency key is in progress (`idempotency_in_progress`)", body = ErrorBody),
     ))]
 pub(super) async fn deduct_coins(
     caller: Authorized<CoinsWrite>,

@@ -17,8 +17,8 @@ use tokio::task::JoinHandle;
 
 use crate::stage::process::{Process, Setting};
 
-/// Number of imported matches.
-const MATCHES: usize = 40;
+/// Number of imported matches: enough that no prediction reaches the maximum number of revisions.
+const MATCHES: usize = 120;
 /// How long a fan retries the same request: longer than any fault of these tests.
 const PATIENCE: Duration = Duration::from_secs(100);
 

@@ -21,7 +21,11 @@ use crate::{
 
 /// Fans for each kind of load: reads, predictions, deductions and logins.
 const FANS_OF_A_KIND: usize = 4;
-const MATCHES: usize = 30;
+const MATCHES: usize = 100;
+/// Number of matches on a page.
+const LISTED: usize = 30;
+/// Maximum number of revisions of a prediction.
+const REVISIONS: usize = 50;
 /// Users from this id on are rows that tests insert in bulk.
 pub(crate) const FIRST_BULK_USER: i64 = 1_000_000;
 /// Keeps the load low enough for a small machine.
@@ -259,9 +263,10 @@ impl Fan {
     async fn reads(mut self) {
         let token = self.token.clone();
         while !self.is_stopped() {
-            let list = self.send("lists", &[200], Call::get("/api/auth/events?per_page=50", &token)).await;
+            let list =
+                self.send("lists", &[200], Call::get(&format!("/api/auth/events?per_page={LISTED}"), &token)).await;
             let listed = list.map(|list| list.expect(200)["data"].as_array().map_or(0, Vec::len));
-            if let Some(wrong) = listed.filter(|listed| *listed != MATCHES) {
+            if let Some(wrong) = listed.filter(|listed| *listed != LISTED) {
                 self.record(|acknowledged| acknowledged.failures.push(format!("a list has {wrong} matches")));
             }
             tokio::time::sleep(PAUSE).await;
@@ -271,7 +276,7 @@ impl Fan {
 
     async fn predicts(mut self) {
         let token = self.token.clone();
-        for submission in 0.. {
+        for submission in 0..MATCHES * REVISIONS {
             if self.is_stopped() {
                 break;
             }
@@ -292,7 +297,7 @@ impl Fan {
                     (*last, *submissions) = (confidence, *submissions + 1);
                 });
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(3 * PAUSE).await;
         }
         self.record(|acknowledged| acknowledged.connections += self.connection.opened);
     }

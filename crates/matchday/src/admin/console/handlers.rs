@@ -367,7 +367,11 @@ pub(super) async fn search_users(State(state): State<ConsoleState>, posted: Post
     }
     let phone = Phone::parse(text)
         .ok_or_else(|| PageError::Invalid("Enter a full phone number with its country code.".to_owned()))?;
-    let user = state.console.user_of_phone(&phone).await?.ok_or(PageError::NotFound("user"))?;
+    let user = state
+        .console
+        .user_of_phone(&phone, &posted.operator_without_reason())
+        .await?
+        .ok_or(PageError::NotFound("user"))?;
     Ok(redirect(&format!("/console/users/{user}")))
 }
 

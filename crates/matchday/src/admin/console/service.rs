@@ -380,9 +380,16 @@ impl Console {
         Ok(Listed::cut(self.reader().await.read(read).await?))
     }
 
-    pub async fn user_of_phone(&self, phone: &Phone) -> sqlx::Result<Option<UserId>> {
-        let read = async |db: PgPool| store::user_of_phone(&mut *store::begin_read(&db).await?, phone).await;
-        self.reader().await.read(read).await
+    /// Finds the user with this phone. If there is one, records the operator, who now knows whose phone it is.
+    pub async fn user_of_phone(&self, phone: &Phone, operator: &Operator) -> sqlx::Result<Option<UserId>> {
+        let mut tx = platform::database::begin(&self.db).await?;
+        let user = store::user_of_phone(&mut tx, phone).await?;
+        if let Some(user) = user {
+            let action = Action::new("user.phone.search", format!("user:{user}"));
+            operators::service::record(&mut tx, operator, &action, self.clock.now()).await?;
+        }
+        tx.commit().await?;
+        Ok(user)
     }
 
     /// Finds users by id or by the start of a username.

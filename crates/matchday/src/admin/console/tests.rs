@@ -521,6 +521,9 @@ async fn users_are_found_by_name_id_or_full_phone() {
         // A phone number never appears in a URL, because browsers and proxies store URLs.
         let location = send(app, "/console/users", "/console/users", &[("q", "+49 170 1234589")]).await;
         assert_eq!(location, format!("/console/users/{}", user.id));
+        let search = |recorded: Recorded| (recorded.action, recorded.target, recorded.details);
+        let expected = [("user.phone.search".to_owned(), format!("user:{}", user.id), json!({}))];
+        assert_eq!(recorded(app).await.into_iter().map(search).collect::<Vec<_>>(), expected);
         let mark = mark_on(&page(app, "/console/users").await);
         for (part, status) in [("+4917012345", 404), ("+49", 422)] {
             let answer = post(app, "/console/users", &[("q", part), ("mark", &mark)], &[]).await;

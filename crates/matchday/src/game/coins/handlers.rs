@@ -40,7 +40,7 @@ pub(crate) struct DeductionBody {
     )]
     pub(crate) reason: Reason,
     /// Identifier of the purchase in the app. A deduction happens once per reason and reference: repeating it returns
-    /// the first response, and a different amount is refused.
+    /// the first response, and a different amount is refused. After its reversal, it is refused too.
     #[schema(
         value_type = Option<String>,
         min_length = 1,
@@ -266,6 +266,11 @@ impl From<Refusal> for ApiError {
                 format!("The wallet has only {balance} coins."),
             ),
             Refusal::OtherAmount => Self::invalid_field("reference_id", "was used for another amount"),
+            Refusal::Reversed => Self::new(
+                StatusCode::CONFLICT,
+                "reversed",
+                "The transaction with this reference was reversed. Use another reference.",
+            ),
             Refusal::KeyUsed => idempotency::key_used(),
             Refusal::NoSuchUser => Self::not_found("The user"),
             Refusal::Full => Self::new(StatusCode::BAD_REQUEST, "wallet_full", "The wallet cannot hold more coins."),
@@ -309,6 +314,7 @@ impl From<ClaimError> for ApiError {
     responses(
         (status = 200, body = CoinsDeducted),
         (status = 400, description = "The body is not JSON, or the wallet has too few coins (`insufficient_balance`)", body = ErrorBody),
+        (status = 409, description = "The deduction with this reference was reversed (`reversed`), or a request with the same idempotency key is in progress (`idempotency_in_progress`)", body = ErrorBody),
     ))]
 pub(super) async fn deduct_coins(
     State(coins): State<Coins>,

@@ -105,6 +105,9 @@ pub enum Refusal {
     },
     #[error("the reference was used for another amount")]
     OtherAmount,
+    /// Repeating the first response would state a movement that no longer counts.
+    #[error("the transaction with this reference was reversed")]
+    Reversed,
     /// The idempotency key was used before, for another movement or for a refused movement.
     #[error("the idempotency key was used before")]
     KeyUsed,
@@ -122,6 +125,16 @@ pub(super) struct Wallet {
     pub(super) transactions: i64,
 }
 
+/// A transaction found by reference.
+#[derive(Clone, Debug)]
+pub(super) struct PriorReference {
+    pub(super) posted: Posted,
+    /// Remark of a grant.
+    pub(super) remark: Option<String>,
+    /// Whether all of it was reversed.
+    pub(super) is_reversed: bool,
+}
+
 /// A transaction found by idempotency key, with the fields that show whether a request repeats it.
 #[derive(Clone, Debug)]
 pub(super) struct PriorRequest {
@@ -137,8 +150,7 @@ pub(super) struct PriorRequest {
 #[derive(Debug, Default)]
 pub(super) struct Book {
     wallets: HashMap<UserId, Wallet>,
-    /// Transactions with a reference, with the remark of a grant.
-    by_reference: HashMap<ReferenceKey, (Posted, Option<String>)>,
+    by_reference: HashMap<ReferenceKey, PriorReference>,
     by_request: HashMap<(UserId, RequestKey), PriorRequest>,
     by_id: HashMap<TransactionId, Posted>,
     written: Vec<(Movement, Posted)>,
@@ -207,7 +219,7 @@ impl Book {
 
     /// Remark of the earlier transaction with the reference of this movement.
     pub(super) fn prior_remark(&self, movement: &Movement) -> Option<String> {
-        self.by_reference.get(&movement.reference_key()?)?.1.clone()
+        self.by_reference.get(&movement.reference_key()?)?.remark.clone()
     }
 
     /// Number of movements that [`Self::close`] writes.
@@ -233,8 +245,12 @@ impl Book {
             return if is_same { Ok(prior.posted) } else { Err(Refusal::KeyUsed) };
         }
         let reference = movement.reference_key();
-        if let Some(&(posted, _)) = reference.as_ref().and_then(|reference| self.by_reference.get(reference)) {
-            return if posted.amount == movement.amount { Ok(posted) } else { Err(Refusal::OtherAmount) };
+        if let Some(prior) = reference.as_ref().and_then(|reference| self.by_reference.get(reference)) {
+            return match prior {
+                PriorReference { posted, .. } if posted.amount != movement.amount => Err(Refusal::OtherAmount),
+                PriorReference { is_reversed: true, .. } => Err(Refusal::Reversed),
+                PriorReference { posted, .. } => Ok(*posted),
+            };
         }
         let wallet = self.wallets.entry(movement.user).or_default();
         let balance = wallet.balance.checked_add(movement.amount).filter(|&balance| balance <= MOST);
@@ -249,7 +265,8 @@ impl Book {
             self.by_request.insert(request, PriorRequest { posted, reason, reference, remark, reverses });
         }
         if let Some(reference) = reference {
-            self.by_reference.insert(reference, (posted, movement.remark.clone()));
+            let prior = PriorReference { posted, remark: movement.remark.clone(), is_reversed: false };
+            self.by_reference.insert(reference, prior);
         }
         self.written.push((movement, posted));
         Ok(posted)

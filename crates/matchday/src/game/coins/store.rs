@@ -13,7 +13,7 @@ use web::{
 
 use super::{
     audit::{Difference, Totals},
-    ledger::{Movement, Posted, PriorRequest, ReferenceKey, Wallet},
+    ledger::{Movement, Posted, PriorReference, PriorRequest, ReferenceKey, Wallet},
     rules::{Award, Kind, Paid, Payout, Streak, TransactionId},
     service::{Claimed, Transaction},
 };
@@ -67,10 +67,9 @@ pub(super) async fn make_wallets(connection: &mut PgConnection, users: &[i64]) -
     Ok(())
 }
 
-/// A stored transaction with the fields by which repeated requests find it.
+/// A stored transaction with the fields that show whether a request repeats it.
 struct Found {
     user_id: UserId,
-    kind: Kind,
     reason: Option<String>,
     reference: Option<String>,
     request_key: Option<Vec<u8>>,
@@ -93,15 +92,16 @@ pub(super) async fn by_references(
     connection: &mut PgConnection,
     shards: &Ranges,
     references: &[ReferenceKey],
-) -> sqlx::Result<HashMap<ReferenceKey, (Posted, Option<String>)>> {
+) -> sqlx::Result<HashMap<ReferenceKey, PriorReference>> {
     let users: Vec<i64> = references.iter().map(|(user, ..)| user.0).collect();
     let kinds: Vec<&str> = references.iter().map(|(_, kind, ..)| kind.name()).collect();
     let reasons: Vec<&str> = references.iter().map(|(_, _, reason, _)| reason.as_str()).collect();
     let names: Vec<&str> = references.iter().map(|(.., reference)| reference.as_str()).collect();
-    let found = sqlx::query_as!(
-        Found,
-        r#"select t.user_id as "user_id: UserId", t.kind as "kind: Kind", t.reason, t.reference, t.request_key,
-                  t.remark, t.reverses, t.transaction_id as "id: TransactionId", t.number, t.amount, t.balance
+    let found = sqlx::query!(
+        r#"select t.user_id as "user_id: UserId", t.kind as "kind: Kind", t.reason, t.reference, t.remark,
+                  t.transaction_id as "id: TransactionId", t.number, t.amount, t.balance,
+                  t.amount + coalesce((select sum(r.amount) from coin_transactions r
+                                       where r.user_id = t.user_id and r.reverses = t.number), 0) = 0 as "is_reversed!"
            from unnest($1::bigint[], $2::text[], $3::text[], $4::text[]) as w (user_id, kind, reason, reference)
            join coin_transactions t
              on t.user_id = w.user_id and t.kind = w.kind and t.reason = w.reason and t.reference = w.reference
@@ -116,10 +116,10 @@ pub(super) async fn by_references(
     .await?;
     Ok(found
         .into_iter()
-        .map(|mut row| {
-            let (reason, reference, remark) = (row.reason.take(), row.reference.take(), row.remark.take());
-            let key = (row.user_id, row.kind, reason.unwrap_or_default(), reference.unwrap_or_default());
-            (key, (row.posted(), remark))
+        .map(|row| {
+            let key = (row.user_id, row.kind, row.reason.unwrap_or_default(), row.reference.unwrap_or_default());
+            let posted = Posted { id: row.id, number: row.number, amount: row.amount, balance: row.balance };
+            (key, PriorReference { posted, remark: row.remark, is_reversed: row.is_reversed })
         })
         .collect())
 }
@@ -135,8 +135,8 @@ pub(super) async fn by_requests(
     let keys: Vec<&[u8]> = requests.iter().map(|(_, key)| key.0.as_slice()).collect();
     let found = sqlx::query_as!(
         Found,
-        r#"select t.user_id as "user_id: UserId", t.kind as "kind: Kind", t.reason, t.reference, t.request_key,
-                  t.remark, t.reverses, t.transaction_id as "id: TransactionId", t.number, t.amount, t.balance
+        r#"select t.user_id as "user_id: UserId", t.reason, t.reference, t.request_key, t.remark, t.reverses,
+                  t.transaction_id as "id: TransactionId", t.number, t.amount, t.balance
            from unnest($1::bigint[], $2::bytea[]) as w (user_id, request_key)
            join coin_transactions t on t.user_id = w.user_id and t.request_key = w.request_key
            where t.created_at > $3 and ($4::bigint[] is null or t.user_id = any($4))"#,

@@ -22,7 +22,7 @@ use web::{
 
 use super::{
     receipts::ReceiptItem,
-    rules::Broken,
+    rules::{Broken, MOST_REVISIONS},
     service::{
         EventPreview, Filter, Listed, Own, OwnFilter, Prediction, Predictions, PreviewError, RoomView, SaveError,
         Summary, View,
@@ -198,6 +198,10 @@ impl From<SaveError> for ApiError {
             SaveError::NoJokerLeft => {
                 Self::new(StatusCode::CONFLICT, "no_joker_left", "You have no joker left in this tournament.")
             }
+            SaveError::TooManyRevisions => {
+                let message = format!("You have changed this prediction too often. It has {MOST_REVISIONS} revisions.");
+                Self::new(StatusCode::CONFLICT, "too_many_revisions", message)
+            }
             SaveError::KeyUsed => idempotency::key_used(),
             SaveError::KeyBusy => idempotency::in_progress(),
             SaveError::Overloaded => {
@@ -351,7 +355,7 @@ pub(crate) struct Distribution {
         (status = 201, description = "The prediction is the caller's first for this match", body = PredictionSaved),
         (status = 400, description = "Predictions for the match are closed (`event_started`, `event_postponed`, `event_cancelled` or `event_finished`), or the body is not JSON", body = ErrorBody),
         (status = 404, description = "The match does not exist", body = ErrorBody),
-        (status = 409, description = "The caller has no joker left in the tournament (`no_joker_left`)", body = ErrorBody),
+        (status = 409, description = "The caller has no joker left in the tournament (`no_joker_left`), or the prediction has 50 revisions and keeps the last one (`too_many_revisions`)", body = ErrorBody),
     ))]
 pub(super) async fn save_prediction(
     State(predictions): State<Predictions>,

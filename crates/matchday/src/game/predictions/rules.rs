@@ -5,6 +5,9 @@ use std::{collections::HashSet, fmt};
 use scoring::{Forecast, Pick, Score};
 use web::ids::{MatchId, TournamentId};
 
+/// Maximum number of revisions of a prediction. All of them are kept, so it bounds the storage that an account can use.
+pub const MOST_REVISIONS: i32 = 50;
+
 /// What a match and its sport allow in a prediction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conditions {

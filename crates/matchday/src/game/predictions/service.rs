@@ -106,6 +106,9 @@ pub enum SaveError {
     /// The user has played all jokers in other matches of the tournament.
     #[error("no joker is left in this tournament")]
     NoJokerLeft,
+    /// The prediction has [`rules::MOST_REVISIONS`] revisions.
+    #[error("the prediction cannot be replaced any more")]
+    TooManyRevisions,
     /// The idempotency key was used before, for another request or for a refused request.
     #[error("the idempotency key was used before")]
     KeyUsed,
@@ -319,6 +322,7 @@ impl Predictions {
                 | SaveError::NoSuchMatch
                 | SaveError::NotAllowed(_)
                 | SaveError::NoJokerLeft
+                | SaveError::TooManyRevisions
                 | SaveError::KeyUsed
                 | SaveError::KeyBusy,
             ) => "refused",
@@ -465,11 +469,11 @@ impl Predictions {
         let random =
             |number: usize| -> Vec<Uuid> { (0..number).map(|_| receipts::random_bytes(&*self.random)).collect() };
         let mut tx = database::begin(&self.db).await?;
-        let mut users: Vec<UserId> = store::lock_for_salts(&mut tx, event, users).await?;
-        users.sort_unstable();
-        let pairs: Vec<_> = users.iter().map(|&user| (user, tournament)).collect();
+        // Before the predictions, as in a batch: two transactions that lock both in different orders could deadlock.
+        let mut pairs: Vec<_> = users.iter().map(|&user| (UserId(user), tournament)).collect();
+        pairs.sort_unstable();
         store::insert_pseudonyms(&mut tx, &pairs, &random(pairs.len())).await?;
-        let users: Vec<i64> = users.iter().map(|user| user.0).collect();
+        let users = store::lock_for_salts(&mut tx, event, users).await?;
         store::add_salts(&mut tx, shards, event, &users, &random(users.len())).await?;
         let revisions = store::revisions_without_salt(&mut tx, event, &users).await?;
         store::add_salts_to_revisions(&mut tx, shards, event, &revisions, &random(revisions.len())).await?;

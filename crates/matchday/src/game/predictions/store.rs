@@ -511,12 +511,12 @@ pub(super) async fn lock_for_salts(
     connection: &mut PgConnection,
     event: MatchId,
     users: &[i64],
-) -> sqlx::Result<Vec<UserId>> {
+) -> sqlx::Result<Vec<i64>> {
     sqlx::query_scalar!(
-        r#"select p.user_id as "user: UserId" from predictions p join users u on u.user_id = p.user_id
-           where p.user_id = any($1) and p.event_id = $2 and u.deleted_at is null
-           order by p.user_id
-           for update of p"#,
+        "select p.user_id from predictions p join users u on u.user_id = p.user_id
+         where p.user_id = any($1) and p.event_id = $2 and u.deleted_at is null
+         order by p.user_id
+         for update of p",
         users,
         event.0,
     )

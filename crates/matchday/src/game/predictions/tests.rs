@@ -9,6 +9,7 @@ mod rules;
 use std::collections::BTreeMap;
 
 use futures_util::future::join_all;
+use http::Method;
 use scoring::{Confidence, Forecast, Pick};
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime, format_description::well_known::Rfc3339};
@@ -139,6 +140,42 @@ async fn replaced_prediction_keeps_its_id() {
         let body = json!({"event_id": event, "prediction": "home", "confidence": null});
         assert_eq!(predict(&user, body).await.expect(200)["data"]["score_prediction"], Value::Null);
         assert_eq!(counts(app, event).await, (1, 1));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn prediction_has_at_most_fifty_revisions() {
+    TestApp::run(async |app| {
+        let fixtures = app.fixtures();
+        let event = far(&fixtures).put().await;
+        let (user, other) = (app.user().await, app.user().await);
+        let save = async |user: &TestUser<'_>, key: &str, pick: &str| {
+            let body = json!({"event_id": event, "prediction": pick}).to_string();
+            user.send_with(Method::POST, "/api/auth/predictions", &[("idempotency-key", key)], Some(body)).await
+        };
+        save(&user, "1", "home").await.expect(201);
+        save(&other, "1", "home").await.expect(201);
+        for revision in 2..=50 {
+            save(&user, &revision.to_string(), if revision % 2 == 0 { "draw" } else { "home" }).await.expect(200);
+        }
+        let stored = async || -> (i32, String, i64) {
+            let statement = "select revision, prediction, (select count(*) from prediction_revisions r
+                                                           where r.user_id = p.user_id)
+                             from predictions p where user_id = $1";
+            sqlx::query_as(statement).bind(user.id).fetch_one(&app.app.core.db).await.expect("read")
+        };
+        let full = (50, "draw".to_owned(), 49);
+        assert_eq!(stored().await, full);
+        // In one batch with a prediction that is saved.
+        let (refused, saved) = tokio::join!(save(&user, "51", "away"), save(&other, "2", "away"));
+        saved.expect(200);
+        let refused = refused.expect(409);
+        assert_eq!(refused["code"], "too_many_revisions");
+        assert_eq!(save(&user, "51", "away").await.expect(409), refused);
+        assert_eq!(save(&user, "50", "draw").await.expect(200)["data"]["prediction"], "draw", "a repeated request");
+        assert_eq!(stored().await, full);
+        check_tallies(app).await;
     })
     .await;
 }
@@ -419,6 +456,38 @@ async fn repeated_prediction_changes_only_its_revision() {
         let revision: i32 =
             sqlx::query_scalar("select revision from predictions").fetch_one(&app.app.core.db).await.expect("read");
         assert_eq!((revision, &again["data"]["receipt"]["revision"]), (2, &json!(2)));
+    })
+    .await;
+}
+
+/// A batch inserts pseudonyms, and then locks predictions. Receipts added in the other order could deadlock with it.
+#[tokio::test]
+async fn added_receipts_lock_pseudonyms_before_predictions() {
+    TestApp::run(async |app| {
+        let fixtures = app.fixtures();
+        let event = far(&fixtures).put().await;
+        let user = app.user().await;
+        predict(&user, json!({"event_id": event, "prediction": "home"})).await.expect(201);
+        for statement in ["update predictions set salt = null", "delete from pseudonyms"] {
+            sqlx::query(statement).execute(app.owner()).await.expect("written");
+        }
+        let mut batch = platform::database::begin(app.owner()).await.expect("a transaction");
+        let pseudonym = "insert into pseudonyms select $1, tournament_id, gen_random_uuid() from events where id = $2";
+        sqlx::query(pseudonym).bind(user.id).bind(event).execute(&mut *batch).await.expect("inserted");
+        let saving = async {
+            eventually("the receipts wait for the pseudonym", async || {
+                let waiting = "select exists (select from pg_stat_activity where datname = current_database()
+                                                and wait_event_type = 'Lock' and query like '%into pseudonyms%')";
+                sqlx::query_scalar::<_, bool>(waiting).fetch_one(&app.app.core.db).await.expect("read")
+            })
+            .await;
+            let prediction = "select user_id from predictions where user_id = $1 for update nowait";
+            let locked = sqlx::query(prediction).bind(user.id).fetch_one(&mut *batch).await;
+            batch.commit().await.expect("committed");
+            locked.expect("the prediction is not locked");
+        };
+        let (added, ()) = tokio::join!(app.app.predictions.add_receipts(MatchId(event)), saving);
+        assert_eq!(added.expect("added"), 1);
     })
     .await;
 }

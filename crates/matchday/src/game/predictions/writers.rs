@@ -20,7 +20,7 @@ use web::ids::{MatchId, TournamentId, UserId};
 use super::{
     changes::Changes,
     receipts,
-    rules::{self, Conditions},
+    rules::{self, Conditions, MOST_REVISIONS},
     service::{SaveError, Saved},
     store::{self, Earlier, Entry, Tally},
 };
@@ -211,6 +211,13 @@ impl Batch {
             // An equal salt means that an earlier attempt has written this entry.
             let is_written =
                 |earlier: &Earlier| by_key.get(&earlier.key()).is_none_or(|entry| earlier.salt == Some(entry.salt));
+            earlier.retain(|earlier| {
+                let is_refused = earlier.revision >= MOST_REVISIONS && !is_written(earlier);
+                if is_refused {
+                    refused.insert(earlier.key(), SaveError::TooManyRevisions);
+                }
+                !is_refused
+            });
             for earlier in &earlier {
                 let (revision, accepted_at) = if is_written(earlier) {
                     (earlier.revision, earlier.updated_at)

@@ -20,6 +20,7 @@ use super::{
 };
 use crate::{
     catalogue::matches::rules::RoundNumber,
+    game::predictions::rules::MOST_REVISIONS,
     identity::{accounts::ListedPersonItem, avatars::AvatarUrls, callers::CallerReader, sessions::CurrentUser},
 };
 
@@ -32,6 +33,10 @@ impl From<AnswerError> for ApiError {
             AnswerError::Closed(Status::Void) => closed("question_void", "This question was cancelled."),
             AnswerError::Closed(Status::Resolved) => closed("question_resolved", "This question has been resolved."),
             AnswerError::Closed(_) => closed("question_locked", "This question is closed."),
+            AnswerError::TooManyRevisions => {
+                let message = format!("You have changed this answer too often. It has {MOST_REVISIONS} revisions.");
+                Self::new(StatusCode::CONFLICT, "too_many_revisions", message)
+            }
             AnswerError::Overloaded => {
                 Self::unavailable("overloaded", "Too many answers are arriving. Try again shortly.")
             }
@@ -278,6 +283,7 @@ pub(super) struct AnswerSaved {
         (status = 201, description = "The answer is the caller's first to this question", body = AnswerSaved),
         (status = 400, description = "The question takes no answers (`question_locked`, `question_resolved` or `question_void`), or the body is not JSON", body = ErrorBody),
         (status = 404, description = "The question does not exist, or has not opened yet", body = ErrorBody),
+        (status = 409, description = "The answer has 50 revisions and keeps the last one (`too_many_revisions`)", body = ErrorBody),
     ))]
 pub(super) async fn answer_question(
     State(questions): State<Questions>,

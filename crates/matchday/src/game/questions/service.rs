@@ -58,6 +58,9 @@ pub enum AnswerError {
     /// The question takes no answers.
     #[error("the question is {}", .0.name())]
     Closed(Status),
+    /// The answer has [`MOST_REVISIONS`](crate::game::predictions::rules::MOST_REVISIONS) revisions.
+    #[error("the answer cannot be replaced any more")]
+    TooManyRevisions,
     #[error("the answer queue is full")]
     Overloaded,
     #[error(transparent)]
@@ -135,7 +138,12 @@ impl Questions {
         let label = match &written {
             Ok(Saved { is_new: true, .. }) => "new",
             Ok(_) => "replaced",
-            Err(AnswerError::NoSuchQuestion | AnswerError::Invalid | AnswerError::Closed(_)) => "refused",
+            Err(
+                AnswerError::NoSuchQuestion
+                | AnswerError::Invalid
+                | AnswerError::Closed(_)
+                | AnswerError::TooManyRevisions,
+            ) => "refused",
             Err(AnswerError::Overloaded | AnswerError::Database(_)) => "failed",
         };
         metrics::counter!("matchday_answers_total", "outcome" => label).increment(1);

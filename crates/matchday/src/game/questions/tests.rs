@@ -123,6 +123,26 @@ async fn answers_are_saved_replaced_and_counted() {
 }
 
 #[tokio::test]
+async fn answer_has_at_most_fifty_revisions() {
+    TestApp::run(async |app| {
+        let fixtures = app.fixtures();
+        import(app, &fixtures, &[], &[json!({"key": "n", "kind": "number"})]).await;
+        let (question, user) = (question_id(app, "n").await, app.user().await);
+        say(&user, question, json!(1)).await.expect(201);
+        for value in 2..=50 {
+            say(&user, question, json!(value)).await.expect(200);
+        }
+        assert_eq!(say(&user, question, json!(51)).await.expect(409)["code"], "too_many_revisions");
+        say(&user, question, json!(50)).await.expect(200);
+        let kept: (i64, i32) =
+            sqlx::query_as("select value, revision from answers").fetch_one(&app.app.core.db).await.expect("read");
+        assert_eq!(kept, (50, 50));
+        app.published().await;
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn database_clock_opens_and_locks_questions() {
     TestApp::run_with_database_clock(&[], async |app| {
         use platform::clock::Clock as _;

@@ -23,6 +23,7 @@ use super::{
         answers::{self, Current, NewAnswer},
     },
 };
+use crate::game::predictions::rules::MOST_REVISIONS;
 
 /// Number of slots that the tally of a question is spread over.
 const SLOTS: u8 = 64;
@@ -88,6 +89,8 @@ struct Batch {
     questions: HashMap<QuestionId, Current>,
     /// Times of the first answers, and whether they are new.
     saved: HashMap<(UserId, QuestionId), (OffsetDateTime, OffsetDateTime, bool)>,
+    /// Answers that cannot be replaced any more.
+    full: HashSet<(UserId, QuestionId)>,
     /// Changes of the tally, by choice.
     tally: HashMap<(QuestionId, i64), i64>,
 }
@@ -129,10 +132,14 @@ impl Batch {
         let earlier = answers::lock_earlier(connection, shards, &rest).await?;
         let mut replacing = Vec::new();
         for answer in rest {
-            let Some(before) = earlier.get(&answer.key()) else { continue };
+            let Some((before, revision)) = earlier.get(&answer.key()) else { continue };
             // An unchanged answer makes no new revision.
             if before.value == answer.value {
                 self.saved.insert(answer.key(), (before.created_at, before.updated_at, false));
+                continue;
+            }
+            if *revision >= MOST_REVISIONS {
+                self.full.insert(answer.key());
                 continue;
             }
             self.saved.insert(answer.key(), (before.created_at, self.now, false));
@@ -145,6 +152,9 @@ impl Batch {
 
     fn outcome(&self, entry: &Entry) -> Outcome {
         let answer = self.judge(entry)?;
+        if self.full.contains(&answer.key()) {
+            return Err(AnswerError::TooManyRevisions);
+        }
         let current = self.questions.get(&entry.question).ok_or(AnswerError::NoSuchQuestion)?;
         let (created_at, updated_at, is_new) = *self.saved.get(&answer.key()).ok_or(AnswerError::NoSuchQuestion)?;
         Ok(Saved { answer: current.shape.answer(answer.value), created_at, updated_at, is_new })
@@ -174,7 +184,8 @@ impl Write for Writer {
             tx.rollback().await?;
             return Ok(entries.iter().map(|_| Err(AnswerError::NoSuchQuestion)).collect());
         };
-        let mut batch = Batch { now, questions: current, saved: HashMap::new(), tally: HashMap::new() };
+        let mut batch =
+            Batch { now, questions: current, saved: HashMap::new(), full: HashSet::new(), tally: HashMap::new() };
         let answers: Vec<NewAnswer> = entries.iter().filter_map(|entry| batch.judge(entry).ok()).collect();
         if !answers.is_empty() {
             let shards = self.shards.get(&mut tx).await?;

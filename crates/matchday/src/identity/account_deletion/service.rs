@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::future::join_all;
 use matrix_appservice::{ChatServer, Error as MatrixError, Homeserver, OwnedRoomId, Redaction};
 use platform::{
     Core,
@@ -66,9 +67,12 @@ const LONGEST_DEVICES_PAUSE: Duration = Duration::from_secs(30);
 const SHORTEST_PAUSE: Duration = Duration::from_secs(10);
 /// Maximum pause between attempts.
 const LONGEST_PAUSE: Duration = Duration::from_hours(1);
+/// Number of deletions that are finished at the same time.
+const FINISHED_AT_ONCE: usize = 4;
 /// Interval at which the homeserver is polled for the state of a redaction.
 const REDACTION_POLL_INTERVAL: Duration = Duration::from_millis(500);
-const REDACTION_POLLS: u32 = 240;
+/// Number of polls in one attempt. The redaction continues on the homeserver, and the next attempt polls it again.
+const REDACTION_POLLS: u32 = 20;
 
 /// Message about a deleted account. It contains only the user id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -360,26 +364,38 @@ impl AccountDeletion {
         names.iter().filter_map(|name| Some(format!("@{name}:{}", server?))).collect()
     }
 
-    /// Finishes the deletions that are due and returns their number.
+    /// Finishes the deletions that are due, several at a time, and returns their number.
     pub async fn finish_due(&self) -> sqlx::Result<usize> {
-        let (inner, mut finished) = (&*self.inner, 0);
-        loop {
-            let now = inner.clock.now();
-            let Some(due) = store::take_due(&inner.login.db, now, now + TURN).await? else { break };
-            match self.finish(&due).await {
-                Ok(()) => finished += 1,
-                Err(error) => {
-                    tracing::warn!(%error, user = due.user_id.0, "chat data of a deleted account could not be erased");
-                    let due_at = inner.clock.now() + pause(due.attempts, SHORTEST_PAUSE, LONGEST_PAUSE);
-                    store::postpone(&inner.login.db, &due, &error.to_string(), due_at).await?;
-                }
-            }
-        }
+        let inner = &*self.inner;
+        let began = inner.clock.now();
+        let finished = join_all((0..FINISHED_AT_ONCE).map(|_| self.finish_due_at(began))).await;
+        let finished = finished.into_iter().sum::<sqlx::Result<usize>>()?;
         let (unfinished, since) = store::waiting(&inner.login.db).await?;
         let age = since.map_or(0.0, |since: OffsetDateTime| (inner.clock.now() - since).as_seconds_f64().max(0.0));
         metrics::gauge!("matchday_departures_unfinished").set(u32::try_from(unfinished).unwrap_or(u32::MAX));
         metrics::gauge!("matchday_departures_oldest_seconds").set(age);
         Ok(finished)
+    }
+
+    /// Finishes deletions one after another until none is left that was due at this time.
+    async fn finish_due_at(&self, time: OffsetDateTime) -> sqlx::Result<usize> {
+        let (inner, mut finished) = (&*self.inner, 0);
+        loop {
+            let until = inner.clock.now() + TURN;
+            let Some(due) = store::take_due(&inner.login.db, time, until).await? else { return Ok(finished) };
+            let Err(error) = self.finish(&due).await else {
+                finished += 1;
+                continue;
+            };
+            let pause = if matches!(error, FinishError::StillRedacting) {
+                tracing::info!(user = due.user_id.0, "redaction of a deleted account is still running");
+                SHORTEST_PAUSE
+            } else {
+                tracing::warn!(%error, user = due.user_id.0, "chat data of a deleted account could not be erased");
+                pause(due.attempts, SHORTEST_PAUSE, LONGEST_PAUSE)
+            };
+            store::postpone(&inner.login.db, &due, &error.to_string(), inner.clock.now() + pause).await?;
+        }
     }
 
     async fn finish(&self, due: &Due) -> Result<(), FinishError> {
@@ -422,42 +438,69 @@ impl AccountDeletion {
         let rooms = store::add_rooms(&self.inner.login.db, due, &joined).await?;
         let mut outcome = Ok(());
         for name in &due.chat_names {
-            let redacted = redact(homeserver, name, &rooms).await;
+            let redacted = self.redact(homeserver, due, name, &rooms).await;
             issuer.deactivate(name, true).await?;
             outcome = outcome.and(redacted);
         }
         outcome
     }
-}
 
-/// Redacts all messages of a user in these rooms and deletes the user's uploads.
-async fn redact(homeserver: &Homeserver, name: &str, rooms: &[String]) -> Result<(), FinishError> {
-    let parse = |room: &String| OwnedRoomId::try_from(room.as_str()).map_err(|_| FinishError::NotARoom(room.clone()));
-    let rooms = rooms.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
-    if !rooms.is_empty() {
-        let redaction = match homeserver.redact_all(name, &rooms).await {
-            // Without an admin token, messages cannot be redacted. They are only hidden from users who join later.
-            Err(MatrixError::NoAdmin | MatrixError::NoSuchUser(_)) => return Ok(()),
-            outcome => outcome?,
-        };
-        let mut polls = tokio::time::interval(REDACTION_POLL_INTERVAL);
-        let mut left = REDACTION_POLLS;
-        loop {
-            match homeserver.redaction(&redaction).await? {
-                Redaction::Done => break,
-                Redaction::Failed(reason) => return Err(FinishError::NotRedacted(reason)),
-                Redaction::Running => left = left.checked_sub(1).ok_or(FinishError::StillRedacting)?,
+    /// Redacts all messages of a user in these rooms and deletes the user's uploads.
+    async fn redact(
+        &self,
+        homeserver: &Homeserver,
+        due: &Due,
+        name: &str,
+        rooms: &[String],
+    ) -> Result<(), FinishError> {
+        let db = &self.inner.login.db;
+        let parse =
+            |room: &String| OwnedRoomId::try_from(room.as_str()).map_err(|_| FinishError::NotARoom(room.clone()));
+        let rooms = rooms.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
+        if !rooms.is_empty() {
+            let redaction = match due.redactions.get(name) {
+                Some(running) => running.clone(),
+                None => match homeserver.redact_all(name, &rooms).await {
+                    // Without an admin token, messages cannot be redacted. They are only hidden from users who join later.
+                    Err(MatrixError::NoAdmin | MatrixError::NoSuchUser(_)) => return Ok(()),
+                    outcome => {
+                        let started = outcome?;
+                        store::set_redaction(db, due, name, &started).await?;
+                        started
+                    }
+                },
+            };
+            if let Err(reason) = await_redaction(homeserver, &redaction).await? {
+                // The next attempt starts another one.
+                store::forget_redaction(db, due, name).await?;
+                return Err(FinishError::NotRedacted(reason));
             }
-            polls.tick().await;
+        }
+        loop {
+            match homeserver.delete_media(name).await {
+                Ok(0) | Err(MatrixError::NoAdmin | MatrixError::NoSuchUser(_)) => return Ok(()),
+                Ok(_) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
     }
-    loop {
-        match homeserver.delete_media(name).await {
-            Ok(0) | Err(MatrixError::NoAdmin | MatrixError::NoSuchUser(_)) => return Ok(()),
-            Ok(_) => {}
+}
+
+/// Waits for a redaction, for a limited time. Returns the reason if it failed.
+async fn await_redaction(homeserver: &Homeserver, redaction: &str) -> Result<Result<(), String>, FinishError> {
+    let mut polls = tokio::time::interval(REDACTION_POLL_INTERVAL);
+    for _ in 0..REDACTION_POLLS {
+        polls.tick().await;
+        match homeserver.redaction(redaction).await {
+            Ok(Redaction::Done) => return Ok(Ok(())),
+            Ok(Redaction::Failed(reason)) => return Ok(Err(reason)),
+            Ok(Redaction::Running) => {}
+            // The homeserver keeps the state of a redaction for a week.
+            Err(MatrixError::NoSuchUser(_)) => return Ok(Err("the homeserver does not know it any more".to_owned())),
             Err(error) => return Err(error.into()),
         }
     }
+    Err(FinishError::StillRedacting)
 }
 
 /// Pause after this number of attempts: doubles from `shortest` up to `longest`.

@@ -1,6 +1,8 @@
 //! SQL queries for account deletion. [`super::rules`] contains the statements for tables of other features.
 
-use sqlx::{AssertSqlSafe, PgConnection, PgExecutor};
+use std::collections::BTreeMap;
+
+use sqlx::{AssertSqlSafe, PgConnection, PgExecutor, types::Json};
 use time::OffsetDateTime;
 use web::ids::UserId;
 
@@ -161,6 +163,32 @@ pub(super) async fn add_rooms(executor: impl PgExecutor<'_>, due: &Due, rooms: &
     .await
 }
 
+/// Stores the id of a redaction that the homeserver has started for one of the usernames.
+pub(super) async fn set_redaction(
+    executor: impl PgExecutor<'_>,
+    due: &Due,
+    name: &str,
+    redaction: &str,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "update departures set redactions = redactions || jsonb_build_object($2::text, $3::text) where id = $1",
+        due.id,
+        name,
+        redaction,
+    )
+    .execute(executor)
+    .await?;
+    Ok(())
+}
+
+/// Removes the id of a failed redaction.
+pub(super) async fn forget_redaction(executor: impl PgExecutor<'_>, due: &Due, name: &str) -> sqlx::Result<()> {
+    sqlx::query!("update departures set redactions = redactions - $2::text where id = $1", due.id, name)
+        .execute(executor)
+        .await?;
+    Ok(())
+}
+
 /// A deletion that a worker must finish.
 #[derive(Clone, Debug)]
 pub(super) struct Due {
@@ -168,6 +196,8 @@ pub(super) struct Due {
     pub(super) user_id: UserId,
     pub(super) chat_names: Vec<String>,
     pub(super) attempts: i32,
+    /// Ids of started redactions, by username.
+    pub(super) redactions: Json<BTreeMap<String, String>>,
 }
 
 /// Takes the next due deletion and hides it from other workers until `until`.
@@ -180,7 +210,8 @@ pub(super) async fn take_due(
         Due,
         r#"update departures set due_at = $2, attempts = attempts + 1
            where id = (select id from departures where due_at <= $1 order by due_at, id limit 1 for update skip locked)
-           returning id, user_id as "user_id: UserId", chat_names, attempts"#,
+           returning id, user_id as "user_id: UserId", chat_names, attempts,
+                     redactions as "redactions: Json<BTreeMap<String, String>>""#,
         now,
         until,
     )

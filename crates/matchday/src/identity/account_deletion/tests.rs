@@ -1,9 +1,12 @@
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+};
 
 use http::Method;
 use platform::clock::Clock as _;
 use serde_json::{Value, json};
-use sqlx::{AssertSqlSafe, PgPool};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool};
 use time::Duration;
 
 use super::{
@@ -17,7 +20,7 @@ use crate::{
         service::{Ending, OthersClaim, Scope},
     },
     identity::{accounts::restrictions::Restriction, operators::Operator, sessions::service::REVOKED},
-    testing::{Receiver, Reply, TestApp, TestUser, eventually, test_config, unique},
+    testing::{Received, Receiver, Reply, TestApp, TestUser, eventually, test_config, unique, with_plain_database},
 };
 
 const PHONE: &str = "+14155550142";
@@ -81,6 +84,83 @@ async fn every_table_is_listed() {
                 assert!(columns.contains(&column), "{column:?} is hidden but does not exist");
             }
         }
+    })
+    .await;
+}
+
+/// Gives every table some thousand rows of different users, and the planner its statistics. Constraints are dropped,
+/// because values are made from the row's number.
+const FILL: &str = "\
+set statement_timeout = 0;
+do $$
+declare
+    it record;
+    columns text;
+    made text;
+begin
+    -- Constraints of partitions can be dropped after those of their parents.
+    for pass in 1..2 loop
+        for it in select conrelid::regclass as of_table, conname from pg_constraint
+                  where connamespace = 'public'::regnamespace and contype in ('c', 'f') and coninhcount = 0 loop
+            execute format('alter table %s drop constraint %I', it.of_table, it.conname);
+        end loop;
+    end loop;
+    -- Partitioned tables have more rows, so that each partition has enough.
+    for it in select oid::regclass as of_table, case relkind when 'p' then 24000 else 3000 end as number from pg_class
+              where relnamespace = 'public'::regnamespace and relkind in ('r', 'p') and not relispartition
+                and relname <> '_sqlx_migrations' loop
+        select string_agg(format('%I', attname), ', '),
+               string_agg(case
+                   when attname = 'event_id' and atttypid = 'bigint'::regtype then 'n % 2000'
+                   when atttypid = 'smallint'::regtype then 'n % 30000'
+                   when atttypid in ('integer'::regtype, 'bigint'::regtype) then 'n'
+                   when atttypid = 'boolean'::regtype then 'n % 2 = 0'
+                   when atttypid = 'text'::regtype then '''x'' || n'
+                   when atttypid = 'bytea'::regtype then 'decode(md5(n::text), ''hex'')'
+                   when atttypid = 'uuid'::regtype then 'md5(n::text)::uuid'
+                   when atttypid = 'timestamptz'::regtype then 'now() - n * interval ''1 second'''
+                   when atttypid = 'date'::regtype then 'current_date - n'
+                   when atttypid = 'bigint[]'::regtype then 'array[n]'
+                   when atttypid = 'text[]'::regtype then 'array[''x'' || n]'
+                   else format('jsonb_build_object(''user_id'', n)::%s', format_type(atttypid, null)) end, ', ')
+        into columns, made
+        from pg_attribute
+        where attrelid = it.of_table and attnum > 0 and not attisdropped and attidentity = '' and attgenerated = '';
+        execute format('insert into %s (%s) select %s from generate_series(1, %s) n on conflict do nothing',
+                       it.of_table, columns, made, it.number);
+    end loop;
+end
+$$;
+analyze";
+
+#[tokio::test]
+async fn statements_of_one_account_read_no_whole_table() {
+    /// Queues: their rows are deleted within seconds, or when a deletion is finished.
+    const QUEUES: [&str; 2] = ["new_facts", "departures"];
+    with_plain_database(async |options| {
+        let mut connection = PgConnection::connect_with(&options).await.expect("connected");
+        sqlx::raw_sql(FILL).execute(&mut connection).await.expect("filled");
+        let mut scans = BTreeSet::new();
+        for mode in ["force_custom_plan", "force_generic_plan"] {
+            let choose = format!("set plan_cache_mode = {mode}");
+            sqlx::raw_sql(AssertSqlSafe(choose)).execute(&mut connection).await.expect("chosen");
+            for table in TABLES.iter().filter(|table| !QUEUES.contains(&table.name)) {
+                for statement in [table.export(), table.forget()].into_iter().flatten() {
+                    let prepare = format!("prepare it (bigint, text, text[], text[], text[]) as {statement}");
+                    sqlx::raw_sql(AssertSqlSafe(prepare)).execute(&mut connection).await.expect("prepared");
+                    let explain = "explain (costs off) execute it (77, 'x77', '{x77}', '{x77}', '{}')";
+                    let plan: Vec<String> =
+                        sqlx::query_scalar(explain).fetch_all(&mut connection).await.expect("a plan");
+                    assert!(!plan.is_empty(), "{statement}");
+                    scans.extend(
+                        plan.into_iter().filter(|line| line.contains("Seq Scan")).map(|line| (table.name, line)),
+                    );
+                    sqlx::raw_sql("deallocate it").execute(&mut connection).await.expect("removed");
+                }
+            }
+        }
+        assert_eq!(scans, BTreeSet::new(), "tables with rows of all users are read completely");
+        connection.close().await.expect("closed");
     })
     .await;
 }
@@ -354,6 +434,17 @@ async fn account_deletion_locks_token_claims_before_devices() {
     .await;
 }
 
+/// Finishes a deletion. Several attempts are necessary if the homeserver is slow.
+async fn finish(app: &TestApp) {
+    for _ in 0..12 {
+        app.clock.advance(Duration::hours(1));
+        if app.app.account_deletion.finish_due().await.expect("finished") == 1 {
+            return;
+        }
+    }
+    panic!("the homeserver does not redact the messages");
+}
+
 /// Sends a request to the homeserver with a chat token.
 async fn matrix(
     app: &TestApp,
@@ -394,8 +485,7 @@ async fn deletion_redacts_messages_and_deactivates_chat_account() {
 
         let code = request_code(&user, app).await;
         delete(&user, &code).await.expect(200);
-        app.clock.advance(Duration::minutes(2));
-        assert_eq!(app.app.account_deletion.finish_due().await.expect("finished"), 1);
+        finish(app).await;
         let waiting: i64 =
             sqlx::query_scalar("select count(*) from departures").fetch_one(&app.app.core.db).await.expect("read");
         assert_eq!(waiting, 0);
@@ -537,11 +627,81 @@ async fn refused_admin_token_delays_only_redaction() {
         assert_eq!(late, 0, "rows written late are deleted despite the failure");
 
         // The operator configures a valid admin token.
-        let fixed = app.second(test_config(&[])).await.app;
-        app.clock.advance(Duration::hours(1));
-        assert_eq!(fixed.account_deletion.finish_due().await.expect("finished"), 1);
+        let fixed = app.second(test_config(&[])).await;
+        finish(&fixed).await;
         let seen = see(&chat.message).await;
         assert_eq!(seen["content"], json!({}), "redacted although the account is deactivated: {seen}");
+        app.published().await;
+    })
+    .await;
+}
+
+/// A homeserver with a room that every user is in. Each poll of a redaction returns the state for the number of redactions
+/// that were started.
+async fn redacting_homeserver(state: impl Fn(usize) -> Value + Send + Sync + 'static) -> Receiver {
+    let started = AtomicUsize::new(0);
+    Receiver::start(move |_, received| {
+        let body = match received.path.split('?').next().unwrap_or_default() {
+            path if path.ends_with("/devices") => json!({"devices": []}),
+            path if path.ends_with("/joined_rooms") => json!({"joined_rooms": ["!room:matchday.localhost"]}),
+            path if path.ends_with("/redact") => {
+                started.fetch_add(1, Relaxed);
+                json!({"redact_id": "r"})
+            }
+            path if path.contains("/redact_status/") => state(started.load(Relaxed)),
+            path if path.ends_with("/media") => json!({"deleted_media": [], "total": 0}),
+            path if path.ends_with("/deactivate") => json!({"id_server_unbind_result": "success"}),
+            _ => json!({}),
+        };
+        Reply::status(200).with("content-type", "application/json").saying(&body.to_string())
+    })
+    .await
+}
+
+fn redaction_is_over(is_over: bool) -> Value {
+    json!({"status": if is_over { "complete" } else { "active" }, "failed_redactions": {}})
+}
+
+#[tokio::test]
+async fn later_attempt_waits_for_the_same_redaction() {
+    let polls = AtomicUsize::new(0);
+    // One attempt polls less often.
+    let homeserver = redacting_homeserver(move |_| redaction_is_over(polls.fetch_add(1, Relaxed) >= 25)).await;
+    let url = homeserver.url.to_string();
+    let changes = [("MATCHDAY_MATRIX__HOMESERVER_URL", url.as_str()), ("MATCHDAY_MATRIX__ADMIN_TOKEN", "admin")];
+    TestApp::run_with(&changes, async |app| {
+        let (user, _) = app.log_in(PHONE).await;
+        let code = request_code(&user, app).await;
+        delete(&user, &code).await.expect(200);
+        app.clock.advance(Duration::minutes(2));
+        assert_eq!(app.app.account_deletion.finish_due().await.expect("finished"), 0, "it is still running");
+        let deactivated = |one: &Received| one.path.contains("/account/deactivate");
+        assert!(homeserver.seen().iter().any(deactivated), "deactivated while the redaction is running");
+        app.clock.advance(Duration::seconds(10));
+        assert_eq!(app.app.account_deletion.finish_due().await.expect("finished"), 1);
+        let started = homeserver.seen().iter().filter(|one| one.path.ends_with("/redact")).count();
+        assert_eq!(started, 1, "the redaction continued");
+        app.published().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn several_deletions_are_finished_at_the_same_time() {
+    const PHONES: [&str; 3] = [PHONE, "+14155550143", "+14155550144"];
+    // No redaction ends before all of them have started.
+    let homeserver = redacting_homeserver(|started| redaction_is_over(started >= PHONES.len())).await;
+    let url = homeserver.url.to_string();
+    let changes = [("MATCHDAY_MATRIX__HOMESERVER_URL", url.as_str()), ("MATCHDAY_MATRIX__ADMIN_TOKEN", "admin")];
+    TestApp::run_with(&changes, async |app| {
+        for phone in PHONES {
+            let (user, _) = app.log_in(phone).await;
+            user.send(Method::POST, "/api/auth/me/deletion", None).await.expect(200);
+            let code = app.codes(phone).await.remove(0);
+            delete(&user, &code).await.expect(200);
+        }
+        app.clock.advance(Duration::minutes(2));
+        assert_eq!(app.app.account_deletion.finish_due().await.expect("finished"), PHONES.len());
         app.published().await;
     })
     .await;
@@ -555,31 +715,8 @@ async fn failed_redaction_is_retried_until_it_succeeds() {
         json!({"status": "complete", "failed_redactions": {"$event": "forbidden"}}),
         json!({"status": "complete", "failed_redactions": {}}),
     ];
-    let attempt = std::sync::atomic::AtomicUsize::new(0);
-    let is_registered = std::sync::atomic::AtomicBool::new(false);
-    let homeserver = Receiver::start(move |_, received| {
-        let body = match received.path.split('?').next().unwrap_or_default() {
-            // Before the registration, devices would mean that the name belongs to another user.
-            path if path.ends_with("/register") => {
-                is_registered.store(true, std::sync::atomic::Ordering::Relaxed);
-                json!({})
-            }
-            path if path.ends_with("/devices") && is_registered.load(std::sync::atomic::Ordering::Relaxed) => {
-                json!({"devices": [{"device_id": "PHONE"}]})
-            }
-            path if path.ends_with("/devices") => json!({"devices": []}),
-            path if path.ends_with("/joined_rooms") => json!({"joined_rooms": ["!room:matchday.localhost"]}),
-            path if path.ends_with("/redact") => json!({"redact_id": "r"}),
-            path if path.contains("/redact_status/") => {
-                ends[attempt.fetch_add(1, std::sync::atomic::Ordering::Relaxed)].clone()
-            }
-            path if path.ends_with("/media") => json!({"deleted_media": [], "total": 0}),
-            path if path.ends_with("/deactivate") => json!({"id_server_unbind_result": "success"}),
-            _ => json!({}),
-        };
-        Reply::status(200).with("content-type", "application/json").saying(&body.to_string())
-    })
-    .await;
+    let attempt = AtomicUsize::new(0);
+    let homeserver = redacting_homeserver(move |_| ends[attempt.fetch_add(1, Relaxed)].clone()).await;
     let url = homeserver.url.to_string();
     let changes = [("MATCHDAY_MATRIX__HOMESERVER_URL", url.as_str()), ("MATCHDAY_MATRIX__ADMIN_TOKEN", "admin")];
     TestApp::run_with(&changes, async |app| {

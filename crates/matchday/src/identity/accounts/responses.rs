@@ -86,7 +86,8 @@ pub(crate) struct ListedPersonItem {
     /// Null without a name, and if the user hides it.
     #[schema(required, example = "Ada Obi")]
     name: Option<String>,
-    /// Absent without a picture: clients that know three fields see them unchanged, and a page of 100 rows stays small.
+    /// Absent without a picture.
+    // Clients that know three fields see them unchanged, and a page of 100 rows stays small.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "https://md.example.org/api/avatars/0123456789abcdef0123456789abcdef.jpg")]
     avatar_url: Option<String>,

@@ -160,3 +160,21 @@ async fn reversals_return_what_remains() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn repeated_movement_is_refused_after_its_reversal() {
+    TestApp::run(async |app| {
+        let (shop, user) = (backend(app, &COINS).await, app.user().await);
+        for what in ["grant", "deduct"] {
+            let movement = json!({"amount": 30, "reason": "jersey", "reference_id": "jersey"});
+            let moved = shop.post_as(what, &path(&user, what), &movement).await.expect(200);
+            let reversal = json!({"transaction_id": moved["data"]["transaction_id"], "reason": "returned"});
+            shop.post(&path(&user, "reverse"), &reversal).await.expect(200);
+            assert_eq!(shop.post(&path(&user, what), &movement).await.expect(409)["code"], "reversed", "{what}");
+            assert_eq!(shop.post_as(what, &path(&user, what), &movement).await.expect(200), moved, "its own key");
+        }
+        assert_eq!(balance(&shop, &user).await, 100);
+        assert_eq!(shop.actions().await, ["coins.grant", "coins.reverse", "coins.deduct", "coins.reverse"]);
+    })
+    .await;
+}

@@ -283,8 +283,9 @@ impl Fan {
         let body = json!({"event_id": event, "prediction": pick, "confidence": confidence,
                           "score_prediction": {"home": home, "away": away}});
         let token = self.person.token.clone();
+        // A fan who has changed a prediction often gets a 409.
         let answer =
-            self.send("predictions", &[200, 201, 400], Call::post("/api/auth/predictions", &token, &body)).await;
+            self.send("predictions", &[200, 201, 400, 409], Call::post("/api/auth/predictions", &token, &body)).await;
         // A 400 is valid if the match closed while the request was in flight.
         if let Some(late) =
             answer.filter(|answer| answer.status == 400 && event >= self.traffic.open_from.load(Relaxed))

@@ -113,7 +113,14 @@ impl Page {
     fn once(&mut self, key: (&'static str, usize, Option<u8>), amount: i64, kind: Kind) -> Acknowledged {
         let key = key.2.map(|reference| (key.0, key.1, reference));
         if let Some(&line) = key.and_then(|key| self.references.get(&key)) {
-            return if self.lines[line].0 == amount { Ok(self.outcome(line)) } else { Err("other amount") };
+            let (posted, _, reversed) = self.lines[line];
+            return if posted != amount {
+                Err("other amount")
+            } else if reversed == amount.abs() {
+                Err("reversed")
+            } else {
+                Ok(self.outcome(line))
+            };
         }
         let outcome = self.add(amount, kind)?;
         if let Some(key) = key {
@@ -196,6 +203,7 @@ fn refused(refusal: Refusal) -> &'static str {
         Refusal::NoSuchUser => "no such user",
         Refusal::Insufficient { .. } => "insufficient",
         Refusal::OtherAmount => "other amount",
+        Refusal::Reversed => "reversed",
         Refusal::KeyUsed => "other request",
         Refusal::Full => "full",
     }

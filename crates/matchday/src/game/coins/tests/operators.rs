@@ -1,5 +1,6 @@
 //! Tests of grants and reversals by operators.
 
+use http::Method;
 use serde_json::json;
 
 use super::{assert_clean, balance, deduction};
@@ -122,6 +123,39 @@ async fn reversal_without_id_needs_a_unique_amount() {
         assert_eq!(candidates.iter().map(|candidate| candidate.id).collect::<Vec<_>>(), [fourth, third]);
         reverse(20, Some(third)).await.expect("reversed");
         assert_eq!(balance(&user).await, 50);
+        assert_clean(app).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn repeated_purchase_is_refused_after_its_reversal() {
+    TestApp::run(async |app| {
+        let (ledger, user) = (&app.app.coins, app.user().await);
+        let buy = async |key: &str| {
+            let body = deduction(80, "jersey").to_string();
+            user.send_with(Method::POST, "/api/auth/coins/deduct", &[("idempotency-key", key)], Some(body)).await
+        };
+        let first = buy("one").await.expect(200);
+        let order = first["data"]["transaction_id"].as_str().expect("an id").parse().expect("an id");
+        let reverse = async |amount| ledger.reverse(user.id, coins(amount), Some(order), &remark(), "ada").await;
+        reverse(30).await.expect("reversed");
+        assert_eq!(buy("two").await.expect(200)["data"], first["data"], "the rest is still paid");
+        reverse(50).await.expect("reversed");
+        let refused = buy("three").await.expect(409);
+        assert_eq!(refused["code"], "reversed");
+        assert_eq!(buy("three").await.expect(409), refused, "the refusal is repeated");
+        assert_eq!(buy("one").await.expect(200), first, "a key repeats the response to its own request");
+        assert_eq!(
+            user.post("/api/auth/coins/deduct", deduction(79, "jersey")).await.invalid_fields(),
+            ["reference_id"]
+        );
+        assert_eq!(balance(&user).await, 100);
+        let reference: Reference = "outage-7".parse().expect("a reference");
+        let grant = async || ledger.grant(user.id, coins(40), &remark(), Some(&reference), "ada").await;
+        let (granted, _) = grant().await.expect("granted");
+        ledger.reverse(user.id, coins(40), Some(granted.id), &remark(), "ada").await.expect("reversed");
+        assert!(matches!(grant().await, Err(OperatorError::Refused(Refusal::Reversed))));
         assert_clean(app).await;
     })
     .await;

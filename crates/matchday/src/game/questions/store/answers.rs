@@ -97,16 +97,16 @@ pub(in crate::game::questions) async fn insert(
     Ok(rows.into_iter().map(|row| (row.user_id, row.question_id)).collect())
 }
 
-/// Returns and locks the stored answers of these users to these questions.
+/// Returns and locks the stored answers of these users to these questions, with their revisions.
 pub(in crate::game::questions) async fn lock_earlier(
     connection: &mut PgConnection,
     shards: &Ranges,
     answers: &[NewAnswer],
-) -> sqlx::Result<HashMap<(UserId, QuestionId), StoredAnswer>> {
+) -> sqlx::Result<HashMap<(UserId, QuestionId), (StoredAnswer, i32)>> {
     let (users, questions, _) = columns(answers);
     let rows = sqlx::query!(
         r#"select a.user_id as "user_id: UserId", a.question_id as "question_id: QuestionId", a.value, a.created_at,
-                  a.updated_at
+                  a.updated_at, a.revision
            from unnest($1::bigint[], $2::bigint[]) as n (user_id, question_id)
            join answers a on a.user_id = n.user_id and a.question_id = n.question_id
            where ($3::bigint[] is null or a.user_id = any($3))
@@ -121,7 +121,10 @@ pub(in crate::game::questions) async fn lock_earlier(
     let answer = |value, created_at, updated_at| StoredAnswer { value, created_at, updated_at };
     Ok(rows
         .into_iter()
-        .map(|row| ((row.user_id, row.question_id), answer(row.value, row.created_at, row.updated_at)))
+        .map(|row| {
+            let stored = answer(row.value, row.created_at, row.updated_at);
+            ((row.user_id, row.question_id), (stored, row.revision))
+        })
         .collect())
 }
 
