@@ -1,4 +1,4 @@
-import { useSyncExternalStore } from "react";
+import { useState, useSyncExternalStore } from "react";
 import { Chat } from "../chat/chat.tsx";
 import { updated, useLive } from "../live/live.tsx";
 import { isOpen } from "../matches/labels.ts";
@@ -51,7 +51,10 @@ export function MatchPage({ id }: { id: number }) {
   const rules = useRules(match);
   const seal = useSeal(id, match !== undefined && !isOpen(match) && resource.data?.own !== undefined);
   const [chosen, setTab] = useSessionState<Tab | null>(`match.${id}.tab`, null);
-  const tab = chosen ?? (match?.status === "live" ? "chat" : "prediction");
+  // The match selects a tab only when its page opens. An open tab never changes under the fan.
+  const [initial, setInitial] = useState<Tab>();
+  if (match && !initial) setInitial(match.status === "live" ? "chat" : "prediction");
+  const tab = chosen ?? initial ?? "prediction";
   const title = match ? `${match.home_team.name} – ${match.away_team.name}` : "Match";
   return (
     <Page title={title} heading={null} className={`match show-${tab}`}>
