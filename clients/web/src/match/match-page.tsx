@@ -2,6 +2,7 @@ import { useState, useSyncExternalStore } from "react";
 import { Chat } from "../chat/chat.tsx";
 import { updated, useLive } from "../live/live.tsx";
 import { isOpen } from "../matches/labels.ts";
+import { useHasDraft } from "../predict/drafts.ts";
 import { OwnPrediction } from "../predict/own-prediction.tsx";
 import { Predict } from "../predict/predict.tsx";
 import { useRules } from "../predict/rules.ts";
@@ -53,7 +54,8 @@ export function MatchPage({ id }: { id: number }) {
   const [chosen, setTab] = useSessionState<Tab | null>(`match.${id}.tab`, null);
   // The match selects a tab only when its page opens. An open tab never changes under the fan.
   const [initial, setInitial] = useState<Tab>();
-  if (match && !initial) setInitial(match.status === "live" ? "chat" : "prediction");
+  const hasDraft = useHasDraft(id);
+  if (match && !initial) setInitial(match.status === "live" && !hasDraft ? "chat" : "prediction");
   const tab = chosen ?? initial ?? "prediction";
   const title = match ? `${match.home_team.name} – ${match.away_team.name}` : "Match";
   return (

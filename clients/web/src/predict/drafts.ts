@@ -6,6 +6,9 @@ import { type Draft, draftOf, isSame, type Saved } from "./draft.ts";
 /** Unsaved predictions by match. They are also kept when a match starts before the fan saves. */
 const drafts = new Drafts<Draft>();
 
+/** Whether the fan has an unsaved prediction of a match. */
+export const useHasDraft = (match: number): boolean => drafts.useAll().has(match);
+
 /**
  * Values of the form: the fan's unsaved changes, or the saved prediction. Without changes, the form follows the saved
  * prediction, for example after a save in another tab.

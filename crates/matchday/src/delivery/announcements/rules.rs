@@ -191,7 +191,7 @@ mod tests {
     use crate::catalogue::matches::facts::TeamName;
     use crate::game::{
         scores::rounds::Winner,
-        seals::rules::{Content, Hash},
+        seals::rules::{Content, root},
     };
 
     fn english() -> Catalogue {
@@ -302,9 +302,8 @@ mod tests {
     fn seal_is_announced_in_one_line_with_its_hash() {
         let at = datetime!(2026-11-20 15:00 UTC);
         for (count, predictions) in [(0, "0 predictions"), (1, "1 prediction"), (2_000, "2000 predictions")] {
-            let content =
-                Content { event: MatchId(7), event_sequence: 1, count, root: Hash::default(), start_time: at };
-            let seal = content.seal((4, Hash::default()), at);
+            let content = Content { event: MatchId(7), event_sequence: 1, count, root: root(&[]), start_time: at };
+            let seal = content.seal((4, root(&[])), at);
             // The web app recognises the separator and the hash.
             let expected = format!("{predictions} sealed · Seal 5: {}", hex::encode(seal.hash.0));
             assert_eq!(sealed(&english(), &seal).text, expected);
