@@ -2,6 +2,7 @@ import { type FormEvent, useCallback, useEffect, useLayoutEffect, useRef, useSta
 import { Link } from "wouter";
 import { Avatar } from "../people/avatar.tsx";
 import { profilePath } from "../people/person.ts";
+import { Drafts } from "../ui/drafts.ts";
 import { Loading, Problem } from "../ui/states.tsx";
 import { timeOfDay } from "../ui/time.ts";
 import { Moderate, useIsModerator } from "./moderate.tsx";
@@ -53,6 +54,7 @@ export function Conversation({ match, viewId, joinedId, slowMode }: Conversation
         <p className="small soft slow-mode">Slow mode: one message every {durationOf(slowMode)}.</p>
       )}
       <MessageForm
+        match={match}
         send={(text) => {
           setSent((sent) => sent + 1);
           // The failure is shown below the message.
@@ -191,13 +193,7 @@ interface LineProps {
 
 function Line({ roomId, message, follows, timeline, isModerator }: LineProps) {
   const { from, sender, text, at, isOwn, isNotice, state } = message;
-  if (isNotice) {
-    return (
-      <p className="announcement" dir="auto">
-        {text}
-      </p>
-    );
-  }
+  if (isNotice) return <Notice text={text} />;
   return (
     <div
       className={`message${isOwn ? " own" : ""}${follows ? " follows" : ""}${state === "failed" ? " failed" : ""}`}
@@ -221,6 +217,36 @@ function Line({ roomId, message, follows, timeline, isModerator }: LineProps) {
           <Report roomId={roomId} eventId={message.eventId} from={from} />
         ))}
     </div>
+  );
+}
+
+/** Announcement of a seal: "20 predictions sealed · Seal 5: 0ff3…". */
+const sealNotice = /^(.+?) · (.*[0-9a-f]{64}.*)$/;
+
+/** An announcement of the bot. The hash of a seal is shown on demand. */
+function Notice({ text }: { text: string }) {
+  const [, summary, hash] = sealNotice.exec(text) ?? [];
+  if (!summary) {
+    return (
+      <p className="announcement" dir="auto">
+        {text}
+      </p>
+    );
+  }
+  return (
+    <details className="seal-notice">
+      <summary className="announcement" dir="auto">
+        <span>
+          {summary} · <span className="seal-verify">Verify</span>
+        </span>
+      </summary>
+      <p className="small" dir="auto">
+        {hash}
+      </p>
+      <p className="small soft">
+        Everyone in this chat has the same hash. It must match the one in the details of your own prediction.
+      </p>
+    </details>
   );
 }
 
@@ -262,8 +288,18 @@ function Failed({ message, timeline }: { message: Message; timeline: Timeline })
   );
 }
 
-function MessageForm({ send, isReady }: { send: (text: string) => void; isReady: boolean }) {
-  const [text, setText] = useState("");
+/** Unsent message of each match. */
+const drafts = new Drafts<string>();
+
+interface MessageFormProps {
+  match: number;
+  send: (text: string) => void;
+  isReady: boolean;
+}
+
+function MessageForm({ match, send, isReady }: MessageFormProps) {
+  const text = drafts.useAll().get(match) ?? "";
+  const setText = (text: string) => drafts.set(match, text || undefined);
   function submit(event: FormEvent) {
     event.preventDefault();
     const body = text.trim();
