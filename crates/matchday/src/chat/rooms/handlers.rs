@@ -121,7 +121,7 @@ impl From<RoomError> for ApiError {
 }
 
 #[derive(ToSchema)]
-#[schema(as = NewRoom)]
+#[schema(as = RoomRequest)]
 pub(super) struct RoomWish {
     #[schema(value_type = String, min_length = 1, max_length = 100, pattern = r"^[\t-\r ]*[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*[\t-\r ]*$", example = "Derby talk")]
     name: RoomName,
@@ -456,7 +456,7 @@ pub(super) async fn invite_to_room(
 }
 
 #[derive(ToSchema)]
-#[schema(as = NewChatMessage)]
+#[schema(as = ChatMessageRequest)]
 pub(super) struct MessageWish {
     /// Text, with line breaks but without other control characters.
     #[schema(value_type = String, min_length = 1, max_length = 2000, pattern = r"^[\t-\r ]*[^\x00-\x09\x0b-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x09\x0b-\x1f\x7f-\x9f]*[\t-\r ]*$", example = "Come on!")]

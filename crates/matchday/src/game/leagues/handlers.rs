@@ -75,7 +75,7 @@ impl From<LeagueError> for ApiError {
 }
 
 #[derive(ToSchema)]
-#[schema(as = NewLeague)]
+#[schema(as = LeagueRequest)]
 pub(super) struct LeagueWish {
     #[schema(value_type = String, min_length = 1, max_length = 100, pattern = r"^[\t-\r ]*[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*[\t-\r ]*$", example = "Office league")]
     name: Result<LeagueName, Faulty>,
@@ -417,7 +417,7 @@ pub(super) async fn remove_member(
 }
 
 #[derive(Serialize, ToSchema)]
-pub(super) struct NewCode {
+pub(super) struct LeagueCodeResponse {
     #[schema(example = "New code created.")]
     message: &'static str,
     data: CodeItem,
@@ -434,7 +434,7 @@ struct CodeItem {
 #[utoipa::path(post, path = "/api/auth/leagues/{league}/code", tag = "Leagues", security(("token" = [])),
     params(("league" = LeagueId, Path, description = "Id of the league")),
     responses(
-        (status = 200, body = NewCode),
+        (status = 200, body = LeagueCodeResponse),
         (status = 403, description = "The caller is not the owner (`not_the_owner`)", body = ErrorBody),
         (status = 404, description = "The league does not exist, or is private and the caller is not a member", body = ErrorBody),
     ))]
@@ -442,9 +442,9 @@ pub(super) async fn rotate_code(
     State(leagues): State<Leagues>,
     user: CurrentUser,
     Path(id): Path<LeagueId>,
-) -> Result<([(http::HeaderName, http::HeaderValue); 1], Json<NewCode>), ApiError> {
+) -> Result<([(http::HeaderName, http::HeaderValue); 1], Json<LeagueCodeResponse>), ApiError> {
     let code = leagues.rotate(user.id, id).await?.as_str().to_owned();
-    Ok(([NO_STORE], Json(NewCode { message: "New code created.", data: CodeItem { code } })))
+    Ok(([NO_STORE], Json(LeagueCodeResponse { message: "New code created.", data: CodeItem { code } })))
 }
 
 #[derive(ToSchema)]
@@ -501,7 +501,7 @@ pub(super) async fn change_league(
 }
 
 #[derive(ToSchema)]
-#[schema(as = NewLeagueOwner)]
+#[schema(as = LeagueOwnerRequest)]
 pub(super) struct OwnerBody {
     /// Another member.
     user_id: UserId,

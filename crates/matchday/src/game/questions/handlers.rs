@@ -254,7 +254,7 @@ pub(super) async fn get_question(
 }
 
 #[derive(ToSchema)]
-#[schema(as = NewAnswer)]
+#[schema(as = AnswerRequest)]
 pub(super) struct AnswerBody {
     /// The key of an option, the id of a team, a number from 0 to 1,000,000, or as many different keys as `pick` says.
     answer: Answer,
