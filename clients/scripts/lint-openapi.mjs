@@ -1,8 +1,8 @@
 // Checks OpenAPI documents with two linters:  npm run lint:openapi -- FILE…
 // spectral.yaml and redocly.yaml contain the rules. Warnings fail too.
 import { execFileSync } from "node:child_process";
-import { fileURLToPath } from "node:url";
 import { resolve } from "node:path";
+import { fileURLToPath } from "node:url";
 
 // npm runs scripts in the folder of package.json, but relative paths are relative to the folder of the caller.
 const files = process.argv.slice(2).map((file) => resolve(process.env.INIT_CWD ?? ".", file));

@@ -12,7 +12,7 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use utoipa::{
     ToSchema,
-    openapi::schema::{Array, Object, ObjectBuilder, Type},
+    openapi::schema::{Array, Object, ObjectBuilder, Schema, Type},
 };
 
 use super::{
@@ -51,7 +51,7 @@ fn errors_by_field() -> Object {
     ObjectBuilder::new()
         .schema_type(Type::Object)
         .description(Some("On 422: messages by field."))
-        .additional_properties(Some(Array::new(Object::with_type(Type::String))))
+        .additional_properties(Some(Schema::Array(Array::new(Object::with_type(Type::String)))))
         .build()
 }
 

@@ -519,14 +519,18 @@ fn descriptions_are_valid_and_fit_for_generated_clients() {
                 assert!(names.insert(parameter.to_lowercase().replace('-', "_")), "{name}: {parameter} twice");
             }
         }
+        let stream = &api["paths"]["/api/auth/stream"]["get"]["x-events"]["data"];
+        for kind in api["components"]["schemas"]["StreamEventKind"]["enum"].as_array().into_iter().flatten() {
+            assert!(stream[kind.as_str().expect("a name")].is_object(), "the data of {kind} is not described");
+        }
         let schemas = api["components"]["schemas"].as_object().expect("schemas");
         for (name, schema) in schemas {
             // Generated Go code has a function `NewThing` for each schema `Thing`.
             assert!(!name.starts_with("New"), "{name}");
             for (field, kind) in schema["properties"].as_object().into_iter().flatten() {
                 // A map in `allOf` becomes a type that does not compile.
-                let parts = kind["allOf"].as_array().into_iter().flatten();
-                assert!(parts.clone().all(|part| part["additionalProperties"].is_null()), "{name}.{field}");
+                let mut parts = kind["allOf"].as_array().into_iter().flatten();
+                assert!(parts.all(|part| part["additionalProperties"].is_null()), "{name}.{field}");
             }
         }
         assert_eq!(schemas["ErrorBody"]["properties"]["errors"]["type"], "object");

@@ -112,8 +112,24 @@ impl<S: Send + Sync> FromRequestParts<S> for LastEventId {
     tag = "Live",
     security(("token" = [])),
     params(StreamParameters),
+    // OpenAPI 3.1 cannot describe the events of a stream.
+    extensions(("x-events" = json!({
+        "fields": {"$ref": "#/components/schemas/StreamEvent"},
+        "data": {
+            "event": {"$ref": "#/components/schemas/StreamMatch"},
+            "result": {"$ref": "#/components/schemas/StreamResult"},
+            "tally": {"$ref": "#/components/schemas/StreamTally"},
+            "points": {"$ref": "#/components/schemas/StreamPoints"},
+            "rank": {"$ref": "#/components/schemas/StreamRank"},
+            "league.rank": {"$ref": "#/components/schemas/StreamLeagueRank"},
+            "round": {"$ref": "#/components/schemas/StreamRound"},
+            "sealed": {"$ref": "#/components/schemas/Seal"},
+            "reset": {"type": "object"},
+            "chat": {"$ref": "#/components/schemas/StreamChat"},
+        },
+    }))),
     responses(
-        (status = 200, description = "Endless stream of server-sent events, each with the fields of `StreamEvent`",
+        (status = 200, description = "Endless stream of server-sent events; `x-events` has the schemas of their fields and data",
             content_type = "text/event-stream", body = String),
         (status = 400, description = "With `chat=true`: the room is encrypted (`room_encrypted`)", body = ErrorBody),
         (status = 403, description = "The room is private and the caller is not a member, or, with `chat=true`, the caller is banned from it", body = ErrorBody),
