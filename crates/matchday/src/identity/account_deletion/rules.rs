@@ -78,10 +78,12 @@ impl Table {
 /// Writes the timestamps in these columns of exported rows as the API does. PostgreSQL writes the fewest digits.
 pub fn with_standard_timestamps(rows: &str, columns: &[String]) -> serde_json::Result<String> {
     let mut rows: Vec<Value> = serde_json::from_str(rows)?;
-    for value in rows.iter_mut().flat_map(|row| columns.iter().filter_map(|column| row.get_mut(column))) {
-        let at = value.as_str().and_then(|text| OffsetDateTime::parse(text, &Rfc3339).ok());
-        if let Some(text) = at.and_then(|at| timestamp::text(at).ok()) {
-            *value = Value::from(text);
+    for row in &mut rows {
+        for column in columns {
+            let at = row[column].as_str().and_then(|text| OffsetDateTime::parse(text, &Rfc3339).ok());
+            if let Some(text) = at.and_then(|at| timestamp::text(at).ok()) {
+                row[column] = Value::from(text);
+            }
         }
     }
     serde_json::to_string(&rows)
