@@ -4,7 +4,7 @@ import { MatchdayError } from "./error.js";
 import { defaultRetry, type Fetch, type InLine, type RetrySettings, withRetries } from "./retry.js";
 import type { components, paths } from "./schema.js";
 import { memoryStorage, type TokenStorage } from "./storage.js";
-import { listen, type StreamEvent, type StreamFilters, type StreamOptions } from "./stream.js";
+import { cannotStream, listen, type StreamEvent, type StreamFilters, type StreamOptions } from "./stream.js";
 
 export interface MatchdayOptions {
   /** Base URL of the service, like `https://api.example.org`. Default: the origin of the page. */
@@ -18,6 +18,16 @@ export interface MatchdayOptions {
   /** Called when the service refuses a request because the account is suspended. The token is kept, as the suspension may end. */
   onSuspended?: () => void;
   retry?: Partial<RetrySettings>;
+  /**
+   * Replaces the global `fetch`, which is looked up for each request, because monitoring tools replace it. The live stream needs
+   * one whose responses have a `body`, like that of `expo/fetch` in React Native.
+   */
+  fetch?: (url: string, init: RequestInit) => Promise<Response>;
+  /**
+   * Returns a new unique idempotency key: 1 to 255 printable ASCII characters, like a UUID. Default: 128 random bits from the
+   * global `crypto`, which React Native lacks.
+   */
+  randomKey?: () => string;
 }
 
 /** Body of a successful response. */
@@ -42,9 +52,6 @@ const withoutToken: ReadonlySet<string> = new Set<keyof paths>([
   "/.well-known/matrix/client",
 ]);
 
-/** Resolves `fetch` for each request, because monitoring tools replace it after this module was loaded. */
-const send: Fetch = (request) => globalThis.fetch(request);
-
 /** Client of one service, with at most one session. */
 export class Matchday {
   /**
@@ -67,7 +74,7 @@ export class Matchday {
     this.#storage = options.storage ?? memoryStorage();
     this.api = createClient<paths, "application/json">({
       baseUrl: this.#base(),
-      fetch: withRetries(send, this.#retry()),
+      fetch: withRetries(this.#send, this.#retry()),
     });
     this.api.use(this.#middleware());
     this.get = callOf<paths, "get">(this.api, "GET");
@@ -152,7 +159,7 @@ export class Matchday {
     try {
       return await this.post("/api/auth/chat-rooms/{room}/join", {
         params: { path: { room } },
-        fetch: withRetries(send, this.#retry(), { onWaiting: waits }),
+        fetch: withRetries(this.#send, this.#retry(), { onWaiting: waits }),
         ...(signal && { signal }),
       });
     } catch (error) {
@@ -188,11 +195,11 @@ export class Matchday {
     body: string,
     options: { key?: string; signal?: AbortSignal; onWaiting?: (line: InLine) => void } = {},
   ): Promise<ResponseBody<"/api/auth/chat-rooms/{room}/messages", "post">["data"]> {
-    const { key = randomKey(), signal, onWaiting } = options;
+    const { key = this.#randomKey(), signal, onWaiting } = options;
     const { data } = await this.post("/api/auth/chat-rooms/{room}/messages", {
       params: { path: { room }, header: { "Idempotency-Key": key } },
       body: { body },
-      fetch: withRetries(send, this.#retry(), { ...(onWaiting && { onWaiting }) }),
+      fetch: withRetries(this.#send, this.#retry(), { ...(onWaiting && { onWaiting }) }),
       ...(signal && { signal }),
     });
     return data;
@@ -200,19 +207,39 @@ export class Matchday {
 
   /** Iterates over the live stream. Reconnects automatically; ends with `break` or the signal. */
   stream(filters: StreamFilters = {}, options: StreamOptions = {}): AsyncGenerator<StreamEvent, void, void> {
-    const query = new URLSearchParams();
+    const parameters = new URLSearchParams();
     for (const [name, value] of Object.entries(filters)) {
-      if (value !== undefined) query.set(name, String(value));
+      if (value !== undefined) parameters.set(name, String(value));
     }
-    const url = `${this.#base()}/api/auth/stream${query.size > 0 ? `?${query}` : ""}`;
+    // Not `size`, which browsers before 2023 and React Native lack.
+    const query = parameters.toString();
+    const url = `${this.#base()}/api/auth/stream${query && `?${query}`}`;
     return listen(async (headers, signal) => {
+      const { fetch } = this.#options;
+      // React Native's `fetch` would wait for the end of the stream before it returns the response.
+      if (!fetch && !new Response(" ").body) throw cannotStream();
       const token = await this.token();
       if (token) headers.set("Authorization", `Bearer ${token}`);
-      const response = await globalThis.fetch(url, { headers, signal, cache: "no-store" });
+      const response = await (fetch ?? globalThis.fetch)(url, { headers, signal, cache: "no-store" });
       if (response.status === 401 && token) await this.#endSession(token);
       if (response.status === 403) await this.#checkSuspension(response);
       return response;
     }, options);
+  }
+
+  readonly #send: Fetch = async (request) => {
+    const { fetch } = this.#options;
+    if (!fetch) return globalThis.fetch(request);
+    // Not every `fetch` accepts a `Request`.
+    const { url, method, headers, signal } = request;
+    if (method === "GET") return fetch(url, { method, headers, signal });
+    const isJson = headers.get("Content-Type")?.startsWith("application/json");
+    const body = isJson ? await request.text() : await request.blob();
+    return fetch(url, { method, headers, signal, ...((typeof body === "string" ? body : body.size) && { body }) });
+  };
+
+  #randomKey(): string {
+    return (this.#options.randomKey ?? randomKey)();
   }
 
   #retry(): RetrySettings {
@@ -232,7 +259,7 @@ export class Matchday {
         request.headers.set("Authorization", `Bearer ${token}`);
         // With a key, the service processes the request once, even if it is retried.
         if (request.method === "POST" && !request.headers.has("Idempotency-Key")) {
-          request.headers.set("Idempotency-Key", randomKey());
+          request.headers.set("Idempotency-Key", this.#randomKey());
         }
       },
       onResponse: async ({ request, response }) => {
@@ -267,6 +294,8 @@ export class Matchday {
 
 /** Random idempotency key. `crypto.randomUUID` exists only in secure contexts (HTTPS or localhost). */
 function randomKey(): string {
+  const { crypto } = globalThis;
+  if (!crypto?.getRandomValues) throw new TypeError("This runtime has no random numbers: set the option randomKey.");
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }

@@ -11,7 +11,7 @@ export class MatchdayError extends Error {
   override readonly name = "MatchdayError";
   /** HTTP status; 0 if there was no response. */
   readonly status: number;
-  /** Error code in `snake_case`; `no_response` if there was no response. */
+  /** Error code in `snake_case`; `no_response` if there was no response, `cannot_stream` if the runtime cannot stream. */
   readonly code: string;
   /** Validation messages by field, for status 422. */
   readonly errors: Readonly<Record<string, readonly string[]>>;

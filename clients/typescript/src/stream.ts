@@ -123,14 +123,17 @@ async function* connection(
     if (lastId) headers.set("Last-Event-ID", lastId);
     const response = await connect(headers, own.signal);
     if (!response.ok) throw await MatchdayError.of(response);
-    if (!response.body) throw new Error("The stream has no body.");
+    if (!response.body) throw cannotStream();
     opened();
     const reader = response.body.getReader();
+    // Not every `fetch` ends the body when the request is aborted.
+    own.signal.addEventListener("abort", () => void reader.cancel().catch(() => {}), { once: true });
     const parser = new EventStreamParser();
     for (let hasData = false; ; hasData = true) {
       const { done, value } = await reader.read();
       clearTimeout(timer);
       if (done) {
+        if (own.signal.aborted) throw own.signal.reason;
         // A connection that ends before its first byte has failed. Reconnecting without a pause would flood the server.
         if (!hasData) throw new Error("The stream ended without any data.");
         return;
@@ -153,8 +156,14 @@ function parse(block: Block, lastId: string): StreamEvent | undefined {
   return { id: block.id ?? lastId, kind: block.event, data } as StreamEvent;
 }
 
+/** Error of a runtime whose `fetch` does not return the body as a stream. */
+export function cannotStream(): MatchdayError {
+  const message = "This runtime cannot stream: set the option fetch to one whose responses have a body.";
+  return new MatchdayError(message, { status: 0, code: "cannot_stream" });
+}
+
 /** Whether a retry cannot fix the error. */
 function isFinal(error: unknown): boolean {
-  if (error instanceof SyntaxError) return true;
+  if (error instanceof SyntaxError || (error instanceof MatchdayError && error.code === "cannot_stream")) return true;
   return error instanceof MatchdayError && error.status >= 400 && error.status < 500 && error.status !== 429;
 }

@@ -1,4 +1,4 @@
-import { describe, expect, test } from "vitest";
+import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { Matchday, MatchdayError, memoryStorage } from "../src/index.js";
 import { json, serve } from "./server.js";
 
@@ -363,5 +363,49 @@ describe("sessions", () => {
     const storage = memoryStorage("md_1_x");
     expect((await errorOf(new Matchday({ baseUrl: url, storage }).logOut())).status).toBe(503);
     expect(await storage.load()).toBeNull();
+  });
+});
+
+describe("other runtimes", () => {
+  test("given fetch gets a URL and options, and serves every call", async () => {
+    const { url, received } = await serve((response) => json(response, 200, { data: {} }));
+    const calls: unknown[] = [];
+    const fetch = (to: string, init: RequestInit) => {
+      calls.push(to);
+      return globalThis.fetch(to, init);
+    };
+    const matchday = new Matchday({ baseUrl: url, storage: memoryStorage("md_1_x"), fetch, language: "de" });
+    await matchday.get("/api/auth/me");
+    await matchday.post("/api/auth/daily-coins");
+    await matchday.post("/api/auth/teams/other", { body: { team_ids: [1, 2] } });
+    const picture = new Blob([Uint8Array.of(255, 216, 255)], { type: "image/jpeg" });
+    await matchday.put("/api/auth/me/avatar", {
+      body: picture as never,
+      bodySerializer: (body: unknown) => body as Blob,
+      headers: { "Content-Type": "image/jpeg" },
+    });
+    expect(calls).toEqual(received.map(({ path }) => url + path));
+    expect(received.map(({ method, body }) => [method, body.length])).toEqual([
+      ["GET", 0],
+      ["POST", 0],
+      ["POST", 18],
+      ["PUT", expect.any(Number)],
+    ]);
+    expect(received[2]).toMatchObject({
+      body: '{"team_ids":[1,2]}',
+      headers: { authorization: "Bearer md_1_x", "accept-language": "de", "content-type": "application/json" },
+    });
+    expect(received[3]?.headers).toMatchObject({ "content-type": "image/jpeg", "content-length": "3" });
+  });
+
+  test("keys come from the option where the runtime has no crypto", async () => {
+    vi.stubGlobal("crypto", undefined);
+    onTestFinished(() => void vi.unstubAllGlobals());
+    const { url, received } = await serve((response) => json(response, 200, { data: {} }));
+    const options = { baseUrl: url, storage: memoryStorage("md_1_x"), retry: quick };
+    await new Matchday({ ...options, randomKey: () => "key-1" }).post("/api/auth/daily-coins");
+    expect(received.map(({ headers }) => headers["idempotency-key"])).toEqual(["key-1"]);
+    await expect(new Matchday(options).post("/api/auth/daily-coins")).rejects.toThrow("set the option randomKey");
+    expect(received).toHaveLength(1);
   });
 });

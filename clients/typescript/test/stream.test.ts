@@ -1,5 +1,5 @@
 import type { ServerResponse } from "node:http";
-import { expect, test } from "vitest";
+import { expect, onTestFinished, test, vi } from "vitest";
 import { Matchday, memoryStorage, type StreamEvent, type StreamOptions } from "../src/index.js";
 import { json, serve } from "./server.js";
 
@@ -199,4 +199,47 @@ test("leaving the loop closes the connection", async () => {
   });
   await take(fan(url).stream({}, quick), 1);
   await gone;
+});
+
+function without(name: "Response" | "URLSearchParams", property: string, value: unknown) {
+  const lacking = class extends (globalThis[name] as new (...from: never[]) => object) {};
+  Object.defineProperty(lacking.prototype, property, { value });
+  vi.stubGlobal(name, lacking);
+  onTestFinished(() => void vi.unstubAllGlobals());
+}
+
+test("filters are sent where URLSearchParams has no size", async () => {
+  without("URLSearchParams", "size", undefined);
+  const { url, received } = await serve((response) => open(response, points("1-1", 1)));
+  await take(fan(url).stream({ room_id: "!r:s", chat: true }, quick), 1);
+  await take(fan(url).stream({}, quick), 1);
+  expect(received.map(({ path }) => path)).toEqual(["/api/auth/stream?room_id=%21r%3As&chat=true", "/api/auth/stream"]);
+});
+
+test("runtime without streams throws instead of reconnecting", async () => {
+  without("Response", "body", undefined);
+  const { url, received } = await serve((response) => open(response));
+  await expect(take(fan(url).stream({}, quick), 1)).rejects.toMatchObject({ code: "cannot_stream", status: 0 });
+  expect(received).toHaveLength(0);
+});
+
+test("fetch whose responses have no body throws instead of reconnecting", async () => {
+  let calls = 0;
+  const fetch = async () => {
+    calls += 1;
+    return new Response(null);
+  };
+  const matchday = new Matchday({ baseUrl: "http://127.0.0.1:1", fetch });
+  await expect(take(matchday.stream({}, quick), 1)).rejects.toMatchObject({ code: "cannot_stream" });
+  expect(calls).toBe(1);
+});
+
+test("silent connection times out if fetch ignores the signal", async () => {
+  const { url, received } = await serve((response, _, number) => {
+    open(response, number === 1 ? points("1-1", 1) : points("1-2", 2));
+  });
+  const fetch = (to: string, { signal: _, ...init }: RequestInit) => globalThis.fetch(to, init);
+  const events = await take(new Matchday({ baseUrl: url, fetch }).stream({}, { ...quick, silence: 0.2 }), 2);
+  expect(events.map(({ id }) => id)).toEqual(["1-1", "1-2"]);
+  expect(received[1]?.headers["last-event-id"]).toBe("1-1");
 });

@@ -7,10 +7,13 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::{HeaderValue, StatusCode, header};
-use platform::{batches::BatchError, database, rate_limit::Decision, telemetry::CURRENT_REQUEST};
+use platform::{batches::BatchError, database, rate_limit::Decision, telemetry::CURRENT_REQUEST, timestamp};
 use serde::Serialize;
-use time::{OffsetDateTime, format_description::well_known::Rfc3339};
-use utoipa::ToSchema;
+use time::OffsetDateTime;
+use utoipa::{
+    ToSchema,
+    openapi::schema::{Array, Object, ObjectBuilder, Schema, Type},
+};
 
 use super::{
     fields::{Faults, one},
@@ -31,7 +34,7 @@ pub struct ErrorBody {
     pub code: Cow<'static, str>,
     /// On 422: messages by field.
     #[serde(skip_serializing_if = "Faults::is_empty")]
-    #[schema(required = false, inline)]
+    #[schema(required = false, schema_with = errors_by_field)]
     pub errors: Faults,
     /// On 500: request id to report to the operator.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -41,6 +44,15 @@ pub struct ErrorBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false, value_type = String, format = DateTime)]
     pub suspended_until: Option<String>,
+}
+
+/// Written by hand, because utoipa would describe a map with a description as `allOf`, which generators of clients reject.
+fn errors_by_field() -> Object {
+    ObjectBuilder::new()
+        .schema_type(Type::Object)
+        .description(Some("On 422: messages by field."))
+        .additional_properties(Some(Schema::Array(Array::new(Object::with_type(Type::String)))))
+        .build()
 }
 
 /// An error response. Use cases have their own error types, which are converted to this type here or next to their
@@ -82,7 +94,7 @@ impl ApiError {
     /// 403: the account is banned, until the given time if the ban has an end.
     pub fn suspended(until: Option<OffsetDateTime>) -> Self {
         let mut error = Self::new(StatusCode::FORBIDDEN, "account_suspended", "This account is suspended.");
-        if let Some(until) = until.and_then(|until| until.format(&Rfc3339).ok()) {
+        if let Some(until) = until.and_then(|until| timestamp::text(until).ok()) {
             error.message = format!("This account is suspended until {until}.").into();
             error.more.suspended_until = Some(until);
         }

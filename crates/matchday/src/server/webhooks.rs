@@ -100,7 +100,7 @@ impl FromJson for Secret {
 }
 
 #[derive(ToSchema)]
-#[schema(as = NewWebhook)]
+#[schema(as = WebhookRequest)]
 pub(super) struct WebhookBody {
     #[schema(value_type = String, example = "https://shop.example.org/matchday")]
     url: Address,

@@ -11,6 +11,7 @@ use web::fields::{FromJson, FromQuery, whole_number};
 /// Detailed state of a match. The API shows three states as `status` and adds this one as `status_detail`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema, sqlx::Type)]
 #[serde(rename_all = "snake_case")]
+#[schema(as = EventStatusDetail)]
 #[sqlx(type_name = "text", rename_all = "snake_case")]
 pub enum Status {
     /// Will be played at the announced time.

@@ -125,20 +125,20 @@ struct OtherTeams {
 }
 
 #[derive(ToSchema)]
-pub(super) struct PrimaryChoice {
+pub(super) struct PrimaryTeamRequest {
     team_id: TeamId,
 }
 
-from_body!(PrimaryChoice { team_id });
+from_body!(PrimaryTeamRequest { team_id });
 
 #[derive(ToSchema)]
-pub(super) struct OtherChoice {
+pub(super) struct OtherTeamsRequest {
     /// At most five different teams, in order of preference. An empty list clears the selection.
     #[schema(value_type = std::collections::BTreeSet<TeamId>, max_items = 5, example = json!([3, 1, 2]))]
     team_ids: TeamIds,
 }
 
-from_body!(OtherChoice { team_ids });
+from_body!(OtherTeamsRequest { team_ids });
 
 /// Up to five different teams.
 struct TeamIds(Vec<TeamId>);
@@ -178,7 +178,7 @@ pub(super) async fn list_teams(
 
 /// Save the caller's primary team.
 #[utoipa::path(post, path = "/api/auth/teams/primary", tag = "Teams", security(("token" = [])),
-    request_body = PrimaryChoice,
+    request_body = PrimaryTeamRequest,
     responses(
         (status = 200, body = PrimarySaved),
         (status = 404, description = "The team does not exist", body = ErrorBody),
@@ -186,7 +186,7 @@ pub(super) async fn list_teams(
 pub(super) async fn save_primary_team(
     State(teams): State<Teams>,
     user: CurrentUser,
-    ValidJson(choice): ValidJson<PrimaryChoice>,
+    ValidJson(choice): ValidJson<PrimaryTeamRequest>,
 ) -> Result<Json<PrimarySaved>, ApiError> {
     let team = teams.save_primary(user.id, choice.team_id).await?;
     Ok(Json(PrimarySaved { message: "Primary team saved.", data: PrimaryTeam { team: team.into() } }))
@@ -194,11 +194,11 @@ pub(super) async fn save_primary_team(
 
 /// Replace the caller's other favourite teams.
 #[utoipa::path(post, path = "/api/auth/teams/other", tag = "Teams", security(("token" = [])),
-    request_body = OtherChoice, responses((status = 200, body = OthersSaved)))]
+    request_body = OtherTeamsRequest, responses((status = 200, body = OthersSaved)))]
 pub(super) async fn save_other_teams(
     State(teams): State<Teams>,
     user: CurrentUser,
-    ValidJson(choice): ValidJson<OtherChoice>,
+    ValidJson(choice): ValidJson<OtherTeamsRequest>,
 ) -> Result<Json<OthersSaved>, ApiError> {
     let teams = teams.save_others(user.id, &choice.team_ids.0).await?;
     let teams = teams.into_iter().map(FavouriteItem::from).collect();

@@ -13,7 +13,7 @@ use crate::identity::{accounts::service::Accounts, login::CredentialsItem, sessi
 const RETRY_AFTER: std::time::Duration = std::time::Duration::from_secs(5);
 
 #[derive(Serialize, ToSchema)]
-pub(super) struct NewCredentials {
+pub(super) struct CredentialsResponse {
     #[schema(example = "Chat credentials created.")]
     message: &'static str,
     data: CredentialsData,
@@ -66,7 +66,7 @@ impl From<ChatError> for ApiError {
 /// revoked.
 #[utoipa::path(post, path = "/api/auth/matrix-credentials", tag = "Chat", security(("token" = [])),
     responses(
-        (status = 200, body = NewCredentials),
+        (status = 200, body = CredentialsResponse),
         (status = 403, description = "The caller is muted (`muted`), and the homeserver cannot enforce the mute", body = ErrorBody),
         (status = 409, description = "The chat server has another account with the caller's username (`chat_name_taken`); choose another username with `POST /api/auth/update-user-info`", body = ErrorBody),
         (status = 429, description = "Too many requests; retry after `Retry-After` seconds", body = ErrorBody),
@@ -84,7 +84,7 @@ pub(super) async fn get_matrix_credentials(
         chat.return_renewal(user.id).await;
     }
     let data = CredentialsData { matrix_credentials: renewed?.into() };
-    Ok(([NO_STORE], Json(NewCredentials { message: "Chat credentials created.", data })))
+    Ok(([NO_STORE], Json(CredentialsResponse { message: "Chat credentials created.", data })))
 }
 
 /// Get the address of the Matrix homeserver.

@@ -123,7 +123,7 @@ pub(super) async fn dismiss_moderator(
 }
 
 #[derive(ToSchema)]
-#[schema(as = NewSlowMode)]
+#[schema(as = SlowModeRequest)]
 pub(super) struct SlowModeWish {
     /// Shortest time between two messages of a member; 0 turns slow mode off.
     #[schema(value_type = i32, minimum = 0, maximum = 3600, example = 30)]
@@ -169,7 +169,7 @@ pub(super) async fn set_slow_mode(
 }
 
 #[derive(ToSchema)]
-#[schema(as = NewRoomMute)]
+#[schema(as = RoomMuteRequest)]
 pub(super) struct MuteWish {
     #[schema(value_type = i64, minimum = 60, maximum = 604_800, example = 600)]
     seconds: MuteSeconds,
@@ -190,8 +190,8 @@ pub(super) struct Muted {
 #[schema(as = RoomMute)]
 struct MuteItem {
     user_id: UserId,
-    #[serde(with = "time::serde::rfc3339")]
-    #[schema(example = "2026-11-20T15:31:07Z")]
+    #[serde(with = "platform::timestamp")]
+    #[schema(example = "2026-11-20T15:31:07.000Z")]
     until: OffsetDateTime,
 }
 

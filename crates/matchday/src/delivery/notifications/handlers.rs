@@ -110,8 +110,8 @@ struct PushItem {
     /// Host of the browser's push service.
     #[schema(example = "push.example.org")]
     host: String,
-    #[serde(with = "time::serde::rfc3339")]
-    #[schema(example = "2026-11-20T15:00:00Z")]
+    #[serde(with = "platform::timestamp")]
+    #[schema(example = "2026-11-20T15:00:00.000Z")]
     created_at: OffsetDateTime,
 }
 
@@ -203,7 +203,7 @@ impl FromJson for QuietHours {
 
 /// Push subscription as a browser provides it (`PushSubscription.toJSON()`).
 #[derive(ToSchema)]
-pub(super) struct NewSubscription {
+pub(super) struct SubscriptionRequest {
     /// URL at which the browser's push service accepts messages.
     #[schema(value_type = String, max_length = 1000, pattern = r"^https://[A-Za-z0-9.-]+(:[0-9]{1,4})?/[!-~]*$", example = "https://push.example.org/send/dQw4w9WgXcQ")]
     endpoint: EndpointUrl,
@@ -211,7 +211,7 @@ pub(super) struct NewSubscription {
     keys: PushKeys,
 }
 
-from_body!(NewSubscription { endpoint, keys });
+from_body!(SubscriptionRequest { endpoint, keys });
 
 struct EndpointUrl(Url);
 
@@ -294,7 +294,7 @@ pub(super) async fn save_notifications(
 /// The caller is then notified in that browser. A user has at most ten subscriptions; an eleventh replaces the oldest.
 /// A subscription with a known endpoint gets the new keys.
 #[utoipa::path(post, path = "/api/auth/me/notifications/push", tag = "Notifications", security(("token" = [])),
-    request_body = NewSubscription,
+    request_body = SubscriptionRequest,
     responses(
         (status = 200, body = SubscriptionAdded),
         (
@@ -306,9 +306,9 @@ pub(super) async fn save_notifications(
 pub(super) async fn add_push_subscription(
     State(notifications): State<Notifications>,
     user: CurrentUser,
-    ValidJson(subscription): ValidJson<NewSubscription>,
+    ValidJson(subscription): ValidJson<SubscriptionRequest>,
 ) -> Result<Json<SubscriptionAdded>, ApiError> {
-    let NewSubscription { endpoint: EndpointUrl(endpoint), keys } = subscription;
+    let SubscriptionRequest { endpoint: EndpointUrl(endpoint), keys } = subscription;
     let added = notifications.subscribe(user.id, endpoint, keys).await?;
     Ok(Json(SubscriptionAdded { message: "Push subscription added.", data: PushItem::from(&added) }))
 }

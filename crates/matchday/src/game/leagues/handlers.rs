@@ -75,7 +75,7 @@ impl From<LeagueError> for ApiError {
 }
 
 #[derive(ToSchema)]
-#[schema(as = NewLeague)]
+#[schema(as = LeagueRequest)]
 pub(super) struct LeagueWish {
     #[schema(value_type = String, min_length = 1, max_length = 100, pattern = r"^[\t-\r ]*[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*[\t-\r ]*$", example = "Office league")]
     name: Result<LeagueName, Faulty>,
@@ -86,7 +86,7 @@ pub(super) struct LeagueWish {
     #[schema(value_type = Option<i16>, minimum = 1, maximum = 999)]
     from_round: Result<Option<RoundNumber>, Faulty>,
     /// Only matches that start at this time or later count. Not together with `from_round`.
-    #[schema(value_type = Option<String>, format = DateTime, example = "2026-11-20T15:00:00Z")]
+    #[schema(value_type = Option<String>, format = DateTime, example = "2026-11-20T15:00:00.000Z")]
     from: Result<Option<Moment>, Faulty>,
     /// Greatest number of members, including the owner. The setting `leagues.max_members` limits it.
     #[schema(value_type = Option<i32>, minimum = 2, default = 100)]
@@ -179,8 +179,8 @@ struct LeagueItem {
     #[schema(required, minimum = 1, maximum = 999)]
     from_round: Option<i16>,
     /// Only matches that start at this time or later count.
-    #[serde(with = "time::serde::rfc3339::option")]
-    #[schema(required, example = "2026-11-20T15:00:00Z")]
+    #[serde(with = "platform::timestamp::option")]
+    #[schema(required, example = "2026-11-20T15:00:00.000Z")]
     from: Option<OffsetDateTime>,
     /// Greatest number of members, including the owner.
     #[schema(minimum = 2, example = 100)]
@@ -197,8 +197,8 @@ struct LeagueItem {
     /// Place of the caller; null for non-members.
     #[schema(required)]
     me: Option<OwnItem>,
-    #[serde(with = "time::serde::rfc3339")]
-    #[schema(example = "2026-11-20T15:00:00Z")]
+    #[serde(with = "platform::timestamp")]
+    #[schema(example = "2026-11-20T15:00:00.000Z")]
     created_at: OffsetDateTime,
 }
 
@@ -233,8 +233,8 @@ struct OwnItem {
     rank: i64,
     #[schema(example = 412)]
     points: i32,
-    #[serde(with = "time::serde::rfc3339")]
-    #[schema(example = "2026-11-20T15:00:00Z")]
+    #[serde(with = "platform::timestamp")]
+    #[schema(example = "2026-11-20T15:00:00.000Z")]
     joined_at: OffsetDateTime,
 }
 
@@ -417,7 +417,7 @@ pub(super) async fn remove_member(
 }
 
 #[derive(Serialize, ToSchema)]
-pub(super) struct NewCode {
+pub(super) struct LeagueCodeResponse {
     #[schema(example = "New code created.")]
     message: &'static str,
     data: CodeItem,
@@ -434,7 +434,7 @@ struct CodeItem {
 #[utoipa::path(post, path = "/api/auth/leagues/{league}/code", tag = "Leagues", security(("token" = [])),
     params(("league" = LeagueId, Path, description = "Id of the league")),
     responses(
-        (status = 200, body = NewCode),
+        (status = 200, body = LeagueCodeResponse),
         (status = 403, description = "The caller is not the owner (`not_the_owner`)", body = ErrorBody),
         (status = 404, description = "The league does not exist, or is private and the caller is not a member", body = ErrorBody),
     ))]
@@ -442,9 +442,9 @@ pub(super) async fn rotate_code(
     State(leagues): State<Leagues>,
     user: CurrentUser,
     Path(id): Path<LeagueId>,
-) -> Result<([(http::HeaderName, http::HeaderValue); 1], Json<NewCode>), ApiError> {
+) -> Result<([(http::HeaderName, http::HeaderValue); 1], Json<LeagueCodeResponse>), ApiError> {
     let code = leagues.rotate(user.id, id).await?.as_str().to_owned();
-    Ok(([NO_STORE], Json(NewCode { message: "New code created.", data: CodeItem { code } })))
+    Ok(([NO_STORE], Json(LeagueCodeResponse { message: "New code created.", data: CodeItem { code } })))
 }
 
 #[derive(ToSchema)]
@@ -501,7 +501,7 @@ pub(super) async fn change_league(
 }
 
 #[derive(ToSchema)]
-#[schema(as = NewLeagueOwner)]
+#[schema(as = LeagueOwnerRequest)]
 pub(super) struct OwnerBody {
     /// Another member.
     user_id: UserId,

@@ -64,16 +64,16 @@ struct VerifiedItem {
 }
 
 #[derive(ToSchema)]
-pub(super) struct Undo {
+pub(super) struct UndoPhoneMoveRequest {
     /// Code from the text message to the old phone. Case, spaces and dashes are ignored.
     #[schema(value_type = String, max_length = 64, pattern = "^[ -]*[1-9A-NP-TV-Za-np-tv-z]([ -]*[0-9A-TV-Za-tv-z]){16,27}[ -]*$", example = "1A-0123-4567-89AB-CDYZ")]
     code: UndoCode,
 }
 
-from_body!(Undo { code });
+from_body!(UndoPhoneMoveRequest { code });
 
 #[derive(Serialize, ToSchema)]
-pub(super) struct MoveUndone {
+pub(super) struct UndoPhoneMoveResponse {
     #[schema(example = "Your account is back on this number, and all sessions were ended. Log in again.")]
     message: &'static str,
     data: UndoneItem,
@@ -183,9 +183,9 @@ pub(super) async fn verify_phone(
 /// Undo a phone move.
 ///
 /// Requires the code that was sent to the old phone. The account moves back to the old phone, and all its sessions end.
-#[utoipa::path(post, path = "/api/phone/undo-move", tag = "Login", request_body = Undo,
+#[utoipa::path(post, path = "/api/phone/undo-move", tag = "Login", request_body = UndoPhoneMoveRequest,
     responses(
-        (status = 200, body = MoveUndone),
+        (status = 200, body = UndoPhoneMoveResponse),
         (status = 401, description = "The code is wrong, expired or used up", body = ErrorBody),
         (status = 409, description = "The old phone belongs to another account that is older than the move", body = ErrorBody),
         (status = 429, description = "Too many attempts; retry after the time in `Retry-After`", body = ErrorBody),
@@ -193,12 +193,12 @@ pub(super) async fn verify_phone(
 pub(super) async fn undo_phone_move(
     State(phones): State<PhoneMoves>,
     permit: GuessPermit,
-    body: Result<ValidJson<Undo>, ApiError>,
-) -> Result<Json<MoveUndone>, ApiError> {
+    body: Result<ValidJson<UndoPhoneMoveRequest>, ApiError>,
+) -> Result<Json<UndoPhoneMoveResponse>, ApiError> {
     permitted(permit.limit)?;
-    let ValidJson(Undo { code }) = body?;
+    let ValidJson(UndoPhoneMoveRequest { code }) = body?;
     let phone = phones.undo(&code).await?;
     let message = "Your account is back on this number, and all sessions were ended. Log in again.";
     let data = UndoneItem { phone: phone.as_str().to_owned() };
-    Ok(Json(MoveUndone { message, data }))
+    Ok(Json(UndoPhoneMoveResponse { message, data }))
 }

@@ -14,7 +14,7 @@ use super::service::{Session, SessionError, Sessions};
 use crate::identity::sessions::CurrentUser;
 
 #[derive(Serialize, ToSchema)]
-pub(super) struct Done {
+pub(super) struct SessionEndedResponse {
     #[schema(example = "Logged out.")]
     message: &'static str,
 }
@@ -30,16 +30,16 @@ pub(super) struct SessionList {
 #[schema(as = Session)]
 struct SessionItem {
     id: SessionId,
-    #[serde(with = "time::serde::rfc3339")]
-    #[schema(example = "2026-11-20T15:00:00Z")]
+    #[serde(with = "platform::timestamp")]
+    #[schema(example = "2026-11-20T15:00:00.000Z")]
     created_at: OffsetDateTime,
     /// Time of the last use, accurate to a day.
-    #[serde(with = "time::serde::rfc3339")]
-    #[schema(example = "2026-11-20T15:00:00Z")]
+    #[serde(with = "platform::timestamp")]
+    #[schema(example = "2026-11-20T15:00:00.000Z")]
     last_used_at: OffsetDateTime,
     /// Time at which the session expires unless it is used again.
-    #[serde(with = "time::serde::rfc3339")]
-    #[schema(example = "2026-12-20T15:00:00Z")]
+    #[serde(with = "platform::timestamp")]
+    #[schema(example = "2026-12-20T15:00:00.000Z")]
     expires_at: OffsetDateTime,
     /// Whether this request was made with the session.
     current: bool,
@@ -59,7 +59,7 @@ impl From<SessionError> for ApiError {
 
 /// End the current session.
 #[utoipa::path(post, path = "/api/auth/logout", tag = "Sessions", security(("token" = [])),
-    responses((status = 200, description = "The session has ended and its token is no longer valid", body = Done)))]
+    responses((status = 200, description = "The session has ended and its token is no longer valid", body = SessionEndedResponse)))]
 pub(super) async fn log_out(
     State(sessions): State<Sessions>,
     user: CurrentUser,
@@ -67,7 +67,7 @@ pub(super) async fn log_out(
     sessions.end(user.id, user.session).await?;
     // Not stored under an idempotency key: only another session could replay this response, and it would wrongly
     // conclude that it had been logged out.
-    Ok(([NO_STORE], Json(Done { message: "Logged out." })))
+    Ok(([NO_STORE], Json(SessionEndedResponse { message: "Logged out." })))
 }
 
 /// List the caller's sessions, newest first.
@@ -94,16 +94,16 @@ pub(super) async fn list_sessions(
 #[utoipa::path(delete, path = "/api/auth/sessions/{id}", tag = "Sessions", security(("token" = [])),
     params(("id" = SessionId, Path, description = "Id from the list of sessions")),
     responses(
-        (status = 200, description = "The session has ended and its token is no longer valid", body = Done),
+        (status = 200, description = "The session has ended and its token is no longer valid", body = SessionEndedResponse),
         (status = 404, description = "The caller has no such session", body = ErrorBody),
     ))]
 pub(super) async fn end_session(
     State(sessions): State<Sessions>,
     user: CurrentUser,
     Path(id): Path<SessionId>,
-) -> Result<Json<Done>, ApiError> {
+) -> Result<Json<SessionEndedResponse>, ApiError> {
     if sessions.end(user.id, id).await? {
-        Ok(Json(Done { message: "Session ended." }))
+        Ok(Json(SessionEndedResponse { message: "Session ended." }))
     } else {
         Err(ApiError::not_found("The session"))
     }

@@ -102,16 +102,16 @@ struct SmsLogItem {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false, value_type = String)]
     error: Option<String>,
-    #[serde(with = "time::serde::rfc3339")]
-    #[schema(example = "2026-11-20T15:00:00Z")]
+    #[serde(with = "platform::timestamp")]
+    #[schema(example = "2026-11-20T15:00:00.000Z")]
     created_at: OffsetDateTime,
     /// Expiry of the code. Only for sent messages.
-    #[serde(with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
-    #[schema(required = false, value_type = String, format = DateTime, example = "2026-11-20T15:05:00Z")]
+    #[serde(with = "platform::timestamp::option", skip_serializing_if = "Option::is_none")]
+    #[schema(required = false, value_type = String, format = DateTime, example = "2026-11-20T15:05:00.000Z")]
     expires_at: Option<OffsetDateTime>,
     /// Time at which the provider reported delivery. Only for delivered messages.
-    #[serde(with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
-    #[schema(required = false, value_type = String, format = DateTime, example = "2026-11-20T15:00:04Z")]
+    #[serde(with = "platform::timestamp::option", skip_serializing_if = "Option::is_none")]
+    #[schema(required = false, value_type = String, format = DateTime, example = "2026-11-20T15:00:04.000Z")]
     delivered_at: Option<OffsetDateTime>,
     /// Number of guesses at the code.
     attempts: i32,
@@ -136,7 +136,7 @@ impl From<LogEntry> for SmsLogItem {
 }
 
 #[derive(Serialize, ToSchema)]
-pub(super) struct Noted {
+pub(super) struct SmsReportResponse {
     #[schema(example = "Report recorded.")]
     message: &'static str,
 }
@@ -208,7 +208,7 @@ impl ToSchema for ProviderName {}
     params(("provider" = inline(ProviderName), Path, description = "SMS provider that sends the report")),
     request_body(content((String = "application/x-www-form-urlencoded"), (Value = "application/json"))),
     responses(
-        (status = 200, body = Noted),
+        (status = 200, body = SmsReportResponse),
         (status = 400, description = "The report is malformed", body = ErrorBody),
         (status = 403, description = "The signature of the report is missing or invalid", body = ErrorBody),
         (status = 404, description = "The provider is not configured or does not send reports", body = ErrorBody),
@@ -219,7 +219,7 @@ pub(super) async fn take_sms_report(
     uri: Uri,
     headers: HeaderMap,
     RawBody(body): RawBody,
-) -> Result<Json<Noted>, ApiError> {
+) -> Result<Json<SmsReportResponse>, ApiError> {
     let request = ReportRequest { method: &Method::POST, query: uri.query(), headers: &headers, body: &body };
     take_report(&sms, &provider, &request).await
 }
@@ -230,7 +230,7 @@ pub(super) async fn take_sms_report(
 #[utoipa::path(get, path = "/api/sms/{provider}/status", tag = "Providers",
     params(("provider" = inline(ProviderName), Path, description = "SMS provider that sends the report")),
     responses(
-        (status = 200, body = Noted),
+        (status = 200, body = SmsReportResponse),
         (status = 400, description = "The report is malformed", body = ErrorBody),
         (status = 403, description = "The signature of the report is missing or invalid", body = ErrorBody),
         (status = 404, description = "The provider is not configured or does not send reports", body = ErrorBody),
@@ -242,7 +242,7 @@ pub(super) async fn take_sms_report_by_query(
     method: Method,
     uri: Uri,
     headers: HeaderMap,
-) -> Result<Json<Noted>, Response> {
+) -> Result<Json<SmsReportResponse>, Response> {
     let request = ReportRequest { method: &method, query: uri.query(), headers: &headers, body: &[] };
     take_report(&sms, &provider, &request).await.map_err(|error| match error.status() {
         // The response must list the allowed methods (RFC 9110, section 15.5.6).
@@ -251,10 +251,14 @@ pub(super) async fn take_sms_report_by_query(
     })
 }
 
-async fn take_report(sms: &Sms, provider: &str, request: &ReportRequest<'_>) -> Result<Json<Noted>, ApiError> {
+async fn take_report(
+    sms: &Sms,
+    provider: &str,
+    request: &ReportRequest<'_>,
+) -> Result<Json<SmsReportResponse>, ApiError> {
     if !sms.has_report_path(provider) {
         return Err(unknown_route().await);
     }
     sms.take_report(provider, request).await?;
-    Ok(Json(Noted { message: "Report recorded." }))
+    Ok(Json(SmsReportResponse { message: "Report recorded." }))
 }

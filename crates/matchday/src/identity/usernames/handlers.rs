@@ -28,13 +28,13 @@ impl FromJson for Username {
 }
 
 #[derive(ToSchema)]
-pub(super) struct UsernameQuestion {
+pub(super) struct UsernameCheckRequest {
     /// 3 to 30 letters, digits, dots and underscores. Case is ignored.
     #[schema(value_type = String, min_length = 3, max_length = 30, pattern = "^(?=.*[A-Za-z._])[A-Za-z0-9][A-Za-z0-9._]{1,28}[A-Za-z0-9]$", example = "striker90")]
     username: Username,
 }
 
-from_body!(UsernameQuestion { username });
+from_body!(UsernameCheckRequest { username });
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct UsernameResponse {
@@ -48,7 +48,7 @@ pub(super) struct UsernameResponse {
 }
 
 #[derive(ToSchema)]
-pub(super) struct SuggestionWish {
+pub(super) struct UsernameSuggestionsRequest {
     /// Any text in any script, such as a name or a word.
     #[schema(value_type = String, max_length = 500, example = "Striker")]
     base: Base,
@@ -66,7 +66,7 @@ impl FromJson for Base {
     }
 }
 
-from_body!(SuggestionWish { base, include_numbers });
+from_body!(UsernameSuggestionsRequest { base, include_numbers });
 
 #[derive(Serialize, ToSchema)]
 pub(super) struct Suggestions {
@@ -93,7 +93,7 @@ fn texts(names: &[Username]) -> Vec<String> {
 }
 
 /// Check whether a username is available.
-#[utoipa::path(post, path = "/api/auth/username/check", tag = "Login", request_body = UsernameQuestion,
+#[utoipa::path(post, path = "/api/auth/username/check", tag = "Login", request_body = UsernameCheckRequest,
     responses(
         (status = 200, description = "Availability; suggestions if taken or reserved", body = UsernameResponse),
         (status = 429, description = "Too many requests; retry after the time in `Retry-After`", body = ErrorBody),
@@ -101,7 +101,7 @@ fn texts(names: &[Username]) -> Vec<String> {
 pub(super) async fn check_username(
     State(usernames): State<Usernames>,
     permit: NamePermit,
-    ValidJson(UsernameQuestion { username }): ValidJson<UsernameQuestion>,
+    ValidJson(UsernameCheckRequest { username }): ValidJson<UsernameCheckRequest>,
 ) -> Result<Json<UsernameResponse>, ApiError> {
     let response = match usernames.check(&username, permit).await? {
         Availability::Free => {
@@ -117,7 +117,7 @@ pub(super) async fn check_username(
 }
 
 /// Suggest usernames that are available.
-#[utoipa::path(post, path = "/api/auth/username/generate", tag = "Login", request_body = SuggestionWish,
+#[utoipa::path(post, path = "/api/auth/username/generate", tag = "Login", request_body = UsernameSuggestionsRequest,
     responses(
         (status = 200, body = Suggestions),
         (status = 429, description = "Too many requests; retry after the time in `Retry-After`", body = ErrorBody),
@@ -125,7 +125,7 @@ pub(super) async fn check_username(
 pub(super) async fn generate_usernames(
     State(usernames): State<Usernames>,
     permit: NamePermit,
-    ValidJson(body): ValidJson<SuggestionWish>,
+    ValidJson(body): ValidJson<UsernameSuggestionsRequest>,
 ) -> Result<Json<Suggestions>, ApiError> {
     let names = usernames.suggest(&body.base.0, body.include_numbers.unwrap_or(false), permit).await?;
     Ok(Json(Suggestions { suggestions: texts(&names) }))

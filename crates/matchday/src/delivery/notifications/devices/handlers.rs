@@ -34,12 +34,12 @@ struct DeviceItem {
     time_zone: Option<String>,
     /// Whether this service is configured for the platform. Otherwise the device gets no notifications yet.
     deliverable: bool,
-    #[serde(with = "time::serde::rfc3339")]
-    #[schema(example = "2026-11-20T15:00:00Z")]
+    #[serde(with = "platform::timestamp")]
+    #[schema(example = "2026-11-20T15:00:00.000Z")]
     created_at: OffsetDateTime,
     /// Time of the last registration.
-    #[serde(with = "time::serde::rfc3339")]
-    #[schema(example = "2026-11-20T15:00:00Z")]
+    #[serde(with = "platform::timestamp")]
+    #[schema(example = "2026-11-20T15:00:00.000Z")]
     updated_at: OffsetDateTime,
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct DeviceRemoved {
 
 /// Registration of a device. It replaces an earlier one of the same device.
 #[derive(ToSchema)]
-pub(crate) struct NewDevice {
+pub(crate) struct DeviceRequest {
     #[expect(dead_code, reason = "described only: the token has its platform")]
     platform: Platform,
     /// `fcm`: registration token of 1 to 4096 printable ASCII characters. `apns`: 64 to 200 hexadecimal digits. `web`:
@@ -121,7 +121,7 @@ impl FromJson for ZoneField {
     }
 }
 
-impl FromBody for NewDevice {
+impl FromBody for DeviceRequest {
     fn from_body(body: &mut Body) -> Option<Self> {
         let platform: Option<Platform> = body.required("platform");
         let token: Option<AnyToken> = body.required("token");
@@ -193,7 +193,7 @@ pub(crate) async fn get_device(
 /// users. The device is removed when the session that registered it last ends.
 #[utoipa::path(put, path = "/api/auth/devices/{device}", tag = "Notifications", security(("token" = [])),
     params(("device" = String, Path, description = "Id of the device, chosen by the app", pattern = "^[A-Za-z0-9._-]{8,64}$", example = "c0ffee00-6d1f-4c1e")),
-    request_body = NewDevice,
+    request_body = DeviceRequest,
     responses(
         (status = 200, body = DeviceSaved),
         (status = 404, description = "The id of the device is not valid", body = ErrorBody),
@@ -203,9 +203,9 @@ pub(crate) async fn save_device(
     State(notifications): State<Notifications>,
     user: CurrentUser,
     Path(id): Path<DeviceId>,
-    ValidJson(device): ValidJson<NewDevice>,
+    ValidJson(device): ValidJson<DeviceRequest>,
 ) -> Result<Json<DeviceSaved>, ApiError> {
-    let NewDevice { token, locale, time_zone, .. } = device;
+    let DeviceRequest { token, locale, time_zone, .. } = device;
     let registration = Registration { token, locale: locale.unwrap_or_default(), time_zone };
     let saved = notifications.devices().register(user.id, user.session, &id, &registration).await?;
     Ok(Json(DeviceSaved { message: "Device registered.", data: saved.into() }))
