@@ -380,7 +380,7 @@ fn describe_chat() {
     );
     metrics::describe_counter!(
         "matchday_filter_messages_total",
-        "Chat messages checked by filters, by outcome (passed, removed, held, muted or refused)"
+        "Chat messages checked by filters, by outcome (passed, removed, held, muted, refused or unchecked)"
     );
     metrics::describe_histogram!(
         "matchday_filter_classifier_seconds",

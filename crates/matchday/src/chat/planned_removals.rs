@@ -2,7 +2,7 @@
 
 use platform::outbox::{self, Message};
 use serde::{Deserialize, Serialize};
-use sqlx::PgConnection;
+use sqlx::{PgConnection, PgExecutor};
 use time::OffsetDateTime;
 use web::ids::RoomId;
 
@@ -72,6 +72,18 @@ pub enum PlanError {
     /// An outbox message could not be serialised.
     #[error(transparent)]
     Message(#[from] serde_json::Error),
+}
+
+/// Whether a message is removed, or about to be.
+pub async fn is_planned(executor: impl PgExecutor<'_>, matrix_room: &str, event_id: &str) -> sqlx::Result<bool> {
+    sqlx::query_scalar!(
+        r#"select exists (select from removals m join rooms r on r.id = m.room_id
+                          where r.matrix_id = $1 and m.event_id = $2) as "is_planned!""#,
+        matrix_room,
+        event_id,
+    )
+    .fetch_one(executor)
+    .await
 }
 
 /// Plans removals in the caller's transaction, and wakes their worker through the outbox. Skips messages whose removal is

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::text::text_of_html;
+use super::text::texts_of_html;
 
 /// Content field with the permission of a moderator to send this text.
 pub(super) const PASS: &str = "app.matchday.released";
@@ -84,8 +84,8 @@ impl ChatMessage {
 fn texts(content: &Value) -> Vec<String> {
     let text = |field: &str| content.get(field).and_then(Value::as_str);
     let plain = ["body", "filename"].into_iter().filter_map(text).map(str::to_owned);
-    let formatted = text("formatted_body").map(text_of_html);
-    plain.chain(formatted).collect()
+    let formatted = text("formatted_body").map(texts_of_html);
+    plain.chain(formatted.into_iter().flatten()).collect()
 }
 
 #[cfg(test)]

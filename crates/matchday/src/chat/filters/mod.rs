@@ -6,6 +6,8 @@
 //! never stored, except encrypted in `held_messages` while it waits for a moderator.
 
 mod classifier;
+#[cfg(test)]
+mod cost_tests;
 pub mod held;
 mod message;
 pub mod rules;

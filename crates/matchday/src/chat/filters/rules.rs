@@ -1,6 +1,7 @@
 //! Patterns, built-in checks and their results; no I/O.
 
 use std::{
+    cell::LazyCell,
     collections::HashMap,
     fmt,
     hash::{BuildHasher as _, RandomState},
@@ -19,9 +20,13 @@ use regex_syntax::{
 use time::OffsetDateTime;
 
 use super::{
-    text::{compressed, normalised, skeleton},
+    text::{beginning, compressed, skeleton},
     words::BUILT_IN,
 };
+
+/// Number of letters of a message that are checked, in all its texts and after normalisation. Longer messages are removed, so
+/// that no text can hide behind another. An edit with 4,000 letters has them four times.
+pub const MOST_LETTERS: usize = 16_000;
 
 /// Number of characters of a pattern.
 pub const PATTERN_LENGTH: usize = 500;
@@ -203,22 +208,29 @@ impl PatternSet {
 
     /// Returns the first match of a normalised text, in the order of the patterns.
     pub(super) fn find(&self, room: &str, normalised: &str) -> Option<Hit> {
-        let mut candidates = Vec::new();
+        // Per rule: whether the pattern matches already. Otherwise its fixed text was found, and it is applied.
+        let mut candidates: Vec<Option<bool>> = vec![None; self.rules.len()];
         for (set, rules) in &self.batches {
-            candidates.extend(set.matches(normalised).into_iter().map(|at| (rules[at], true)));
+            for at in set.matches(normalised) {
+                candidates[rules[at]] = Some(true);
+            }
         }
         if let Some((search, owners)) = &self.literals {
             let lower: String = normalised.chars().map(lowered).collect();
-            let found = search.find_overlapping_iter(&lower).map(|found| owners[found.pattern().as_usize()]);
-            candidates.extend(found.map(|at| (at, false)));
+            for found in search.find_overlapping_iter(&lower) {
+                candidates[owners[found.pattern().as_usize()]].get_or_insert(false);
+            }
         }
-        candidates.sort_unstable();
-        candidates.dedup();
         let applies = |rule: &PatternRule| rule.matrix_room.as_deref().is_none_or(|only| only == room);
-        let mut hits = candidates.into_iter().filter(|&(at, is_match)| {
+        let candidates = candidates.into_iter().enumerate().filter_map(|(at, is_match)| Some((at, is_match?)));
+        let mut hits = candidates.filter(|&(at, is_match)| {
             applies(&self.rules[at]) && (is_match || self.regex(at).is_some_and(|regex| regex.is_match(normalised)))
         });
         hits.next().map(|(at, _)| self.rules[at].hit())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.rules.is_empty()
     }
 
     fn regex(&self, at: usize) -> Option<&Regex> {
@@ -319,12 +331,17 @@ impl Setting for Check {
 pub(super) struct Forms {
     pub(super) normalised: String,
     pub(super) skeleton: String,
+    /// Number of letters of the normalised form.
+    pub(super) letters: usize,
+    /// Whether the text has more letters than that.
+    pub(super) is_cut: bool,
 }
 
 impl Forms {
-    pub(super) fn of(text: &str) -> Self {
-        let normalised = normalised(text);
-        Self { skeleton: skeleton(&normalised), normalised }
+    /// Forms of at most this number of letters.
+    pub(super) fn of(text: &str, most: usize) -> Self {
+        let (normalised, is_cut) = beginning(text, most);
+        Self { skeleton: skeleton(&normalised), letters: normalised.chars().count(), normalised, is_cut }
     }
 }
 
@@ -338,12 +355,15 @@ fn fixed(pattern: &str) -> Option<Regex> {
     RegexBuilder::new(pattern).case_insensitive(true).build().ok()
 }
 
+// The boundaries of words in these expressions are those of ASCII, which the letters have in a skeleton. Those of Unicode
+// would make the search a hundred times slower in texts with other letters.
+
 /// A dot, also in a hidden spelling such as ` . ` or `(dot)`.
 const DOT: &str =
     r"(?:\s*[\(\[\{<]\s*(?:\.|dot|punto|ponto|نقطه)\s*[\)\]\}>]\s*|\s+(?:dot|punto|ponto|نقطه)\s+|\s*\.\s*)";
 /// A dot without spaces, or in brackets. Ordinary sentences have a dot with a space.
 const STRICT_DOT: &str = r"(?:\s*[\(\[\{<]\s*(?:\.|dot|punto|ponto|نقطه)\s*[\)\]\}>]\s*|\.)";
-const SLASH: &str = r"\s*(?:/|\bslash\b)\s*";
+const SLASH: &str = r"\s*(?:/|(?-u:\b)slash(?-u:\b))\s*";
 
 /// Addresses that invite to another chat. A mention of a user is a link to matrix.to too, and is not one of them.
 static INVITATIONS: LazyLock<Option<Regex>> = LazyLock::new(|| {
@@ -353,10 +373,11 @@ static INVITATIONS: LazyLock<Option<Regex>> = LazyLock::new(|| {
         |eitaa~com|(?:ble|splus)~ir|snapchat~com/add";
     let matrix = "matrix~to/#/(?:#|%23)|matrix~to/#/(?:!|%21)[^\\s\u{2044}?]+(?:\\?|\\s|$)";
     // Before an address there is no apostrophe: "I can't. Me neither" is none.
-    let addresses =
-        format!(r"(?:^|[^\w'’.-])(?:[\w-]+\.)?(?:(?:{with_path})/[\w+@#]|{matrix}|discord\.gg\b|dsc\.gg\b)");
+    let addresses = format!(
+        r"(?:^|[^\w'’.-])(?:[\w-]+\.)?(?:(?:{with_path})/[\w+@#]|{matrix}|discord\.gg(?-u:\b)|dsc\.gg(?-u:\b))"
+    );
     let addresses = addresses.replace('/', SLASH).replace('~', DOT).replace('\u{2044}', "/");
-    let hidden = r"(?:^|\s)t(?:\s+\.\s*|\s*[\(\[\{]\s*(?:\.|dot)\s*[\)\]\}]\s*|\s+dot\s+)me\b";
+    let hidden = r"(?:^|\s)t(?:\s+\.\s*|\s*[\(\[\{]\s*(?:\.|dot)\s*[\)\]\}]\s*|\s+dot\s+)me(?-u:\b)";
     fixed(&format!(r"{addresses}|{hidden}|joinchat{SLASH}\w"))
 });
 
@@ -368,11 +389,11 @@ pub(super) fn has_invitation(forms: &Forms) -> bool {
 /// Links: with a scheme, with `www`, or a host with a common top-level domain. Other domains need a path, because the
 /// space after a full stop is often forgotten.
 static LINKS: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    let named = format!(r"(?:h(?:tt|xx)ps?://|\bwww{STRICT_DOT})(?P<named>[^\s/?#<>]+)");
+    let named = format!(r"(?:h(?:tt|xx)ps?://|(?-u:\b)www{STRICT_DOT})(?P<named>[^\s/?#<>]+)");
     let domains = "com|net|org|info|biz|io|gg|tv|xyz|app|dev|bet|casino";
     let label = "[a-z0-9-]+";
     let bare = format!(
-        r"(?:{label}{STRICT_DOT})+(?:(?:{domains})\b|[a-z]{{2,10}}/[\w?#])|{label}\s+(?:dot|punto|ponto)\s+com\b"
+        r"(?:{label}{STRICT_DOT})+(?:(?:{domains})(?-u:\b)|[a-z]{{2,10}}/[\w?#])|{label}\s+(?:dot|punto|ponto)\s+com(?-u:\b)"
     );
     fixed(&format!(r"{named}|(?:^|[^\w@.:/-])(?P<bare>{bare})"))
 });
@@ -380,13 +401,20 @@ static LINKS: LazyLock<Option<Regex>> = LazyLock::new(|| {
 /// Whether a text contains a link to a domain that is not allowed.
 pub(super) fn has_link(forms: &Forms, allowed: &[HostPattern]) -> bool {
     let Some(pattern) = LINKS.as_ref() else { return false };
-    pattern.captures_iter(&forms.skeleton).any(|found| {
-        let address = found.name("named").or_else(|| found.name("bare")).map_or("", |part| part.as_str());
+    let text = forms.skeleton.as_str();
+    // Searched once for all links, and spaces once for all words: a text may consist of links.
+    let invites = LazyCell::new(|| has_invitation(forms));
+    let (mut word, mut read) = (0, 0);
+    pattern.captures_iter(text).any(|found| {
+        let address = found.name("named").or_else(|| found.name("bare"));
+        let (address, start) = address.map_or(("", read), |part| (part.as_str(), part.start()));
+        if let Some((at, space)) = text[read..start].rmatch_indices(char::is_whitespace).next() {
+            word = read + at + space.len();
+        }
+        read = start;
         // The address of a mention or a reply contains names of servers.
-        let before = &forms.skeleton[..found.get(0).map_or(0, |part| part.start())];
-        let begins = before.rfind(char::is_whitespace).map_or(0, |at| at + 1);
-        let token = forms.skeleton[begins..].trim_start_matches("https://");
-        let is_mention = token.starts_with("matrix.to/#/") && !has_invitation(forms);
+        let token = &text[word..];
+        let is_mention = token.strip_prefix("https://").unwrap_or(token).starts_with("matrix.to/#/") && !*invites;
         let host = host_of(address);
         !is_mention && !allowed.iter().any(|pattern| pattern.matches(&host))
     })
@@ -467,7 +495,7 @@ mod tests {
     use proptest::prelude::*;
     use time::macros::datetime;
 
-    use super::*;
+    use super::{super::text::normalised, *};
 
     const ORDINARY: &str = include_str!("corpus/ordinary.txt");
     const BAD: &str = include_str!("corpus/bad.txt");
@@ -499,7 +527,7 @@ mod tests {
 
     /// Names of the built-in checks that match.
     fn matched(text: &str) -> Vec<&'static str> {
-        let forms = Forms::of(text);
+        let forms = Forms::of(text, MOST_LETTERS);
         let checks = [
             ("words", has_listed_word(&forms)),
             ("invitations", has_invitation(&forms)),
@@ -548,7 +576,7 @@ mod tests {
     #[test]
     fn links_to_allowed_domains_pass() {
         let allowed = ["example.org", "*.example.org"].map(|host| HostPattern::parse(host).expect("a host"));
-        let has = |text: &str| has_link(&Forms::of(text), &allowed);
+        let has = |text: &str| has_link(&Forms::of(text, MOST_LETTERS), &allowed);
         for text in
             ["https://example.org/x", "http://news.example.org:8080", "example.org", "www.example.org", "EXAMPLE.org."]
         {
@@ -562,6 +590,9 @@ mod tests {
             "evilexample.org",
             "https://example.org and evil.com",
             "http://203.0.113.7/x",
+            "https://matrix.to/#/@ada:example.org evil.com",
+            "\u{2028}https://evil.com",
+            "\u{2028}x https://example.org/x\u{1680}https://evil.com",
         ] {
             assert!(has(text), "{text}");
         }
@@ -646,7 +677,13 @@ mod tests {
     fn repeats_are_counted_per_sender_text_and_minute() {
         let (repeats, start) = (Repeats::default(), datetime!(2026-11-20 15:00 UTC));
         let send = |sender: &str, text: &str, id: &str, second: i64| {
-            repeats.exceeds(sender, &Forms::of(text), Some(id), 2, start + time::Duration::seconds(second))
+            repeats.exceeds(
+                sender,
+                &Forms::of(text, MOST_LETTERS),
+                Some(id),
+                2,
+                start + time::Duration::seconds(second),
+            )
         };
         assert!(!send("@a:s", "Buy now", "$1", 0));
         assert!(!send("@a:s", "Buy now", "$1", 0), "pushed again");
@@ -655,8 +692,15 @@ mod tests {
         assert!(send("@a:s", "b u y   n o w", "$3", 2), "pushed again");
         assert!(!send("@a:s", "Buy later", "$4", 2));
         assert!(!send("@b:s", "Buy now", "$5", 2));
-        let is_refused =
-            |second| repeats.exceeds("@a:s", &Forms::of("buy now"), None, 2, start + time::Duration::seconds(second));
+        let is_refused = |second| {
+            repeats.exceeds(
+                "@a:s",
+                &Forms::of("buy now", MOST_LETTERS),
+                None,
+                2,
+                start + time::Duration::seconds(second),
+            )
+        };
         assert!(is_refused(3) && is_refused(4), "checking before sending does not count");
         assert!(!is_refused(63));
         assert!(!send("@a:s", "Buy now", "$6", 63));
@@ -666,7 +710,7 @@ mod tests {
     fn remembered_texts_are_bounded() {
         let (repeats, now) = (Repeats::default(), datetime!(2026-11-20 15:00 UTC));
         for number in 0..MOST_REMEMBERED + 10 {
-            repeats.exceeds("@a:s", &Forms::of(&format!("text {number}")), Some("$1"), 2, now);
+            repeats.exceeds("@a:s", &Forms::of(&format!("text {number}"), MOST_LETTERS), Some("$1"), 2, now);
         }
         assert!(repeats.seen.lock().expect("not poisoned").len() <= MOST_REMEMBERED);
     }
@@ -674,7 +718,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_causes_panic(text in any::<String>()) {
-            let forms = Forms::of(&text);
+            let forms = Forms::of(&text, MOST_LETTERS);
             has_listed_word(&forms);
             has_invitation(&forms);
             has_link(&forms, &[]);

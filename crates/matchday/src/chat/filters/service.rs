@@ -1,8 +1,9 @@
 //! Checks messages, and manages the patterns of operators.
 
 use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, PoisonError, RwLock},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use platform::{
@@ -25,7 +26,7 @@ use super::{
     classifier::Classifier,
     held::HeldText,
     message::ChatMessage,
-    rules::{self, Action, Check, Forms, Hit, MOST_PATTERNS, Pattern, PatternRule, PatternSet, Repeats},
+    rules::{self, Action, Check, Forms, Hit, MOST_LETTERS, MOST_PATTERNS, Pattern, PatternRule, PatternSet, Repeats},
     settings::Settings,
     store::{self, FilterRow, NewRow, Version},
 };
@@ -40,6 +41,9 @@ use crate::{
 
 /// Interval at which processes look for changed patterns. They apply a change within five seconds, also without NATS.
 const REFRESH: Duration = Duration::from_secs(3);
+/// Time in which the messages of a push are checked. A hundred of the worst messages take less; only patterns of operators
+/// can take longer. The homeserver sends its pushes in order, so a push that takes too long would stop all later ones.
+const CHECKED_WITHIN: Duration = Duration::from_secs(3);
 /// Subject of the message after a pattern was added or removed.
 const CHANGED: &str = "wake.filters";
 /// Shortest and longest mute by a pattern.
@@ -71,6 +75,8 @@ pub(super) struct Inner {
     patterns: RwLock<Option<Loaded>>,
     /// Held while patterns are read, so that an older read does not replace a newer one.
     refreshing: Mutex<()>,
+    /// Held while the messages of a push are checked. A push that the homeserver repeats waits for the earlier check.
+    checking: Arc<Mutex<()>>,
 }
 
 #[derive(Clone)]
@@ -139,6 +145,16 @@ pub(crate) struct Judged {
     source: Source,
 }
 
+/// Result of the filters for the messages of a push.
+#[derive(Default)]
+pub(super) struct Checked {
+    judged: Vec<Judged>,
+    /// Messages for the classifier.
+    unmatched: Vec<ChatMessage>,
+    /// Number of messages that were not checked.
+    pub(super) unchecked: u64,
+}
+
 impl Filters {
     pub fn new(
         core: &Core,
@@ -166,36 +182,42 @@ impl Filters {
                 settings: settings.clone(),
                 patterns: RwLock::new(None),
                 refreshing: Mutex::default(),
+                checking: Arc::default(),
                 clock,
                 random,
             }),
         })
     }
 
-    /// Checks a text that a user is about to send, in memory. `room` and `sender` are Matrix ids.
+    /// Checks a text that a user is about to send, in memory. Takes up to milliseconds for the worst text. `room` and
+    /// `sender` are Matrix ids.
     pub fn check(&self, room: &str, sender: &str, text: &str) -> Option<Hit> {
-        self.check_text(room, sender, text, None)
+        self.check_text(room, sender, &Forms::of(text, MOST_LETTERS), None)
     }
 
-    fn check_text(&self, room: &str, sender: &str, text: &str, event_id: Option<&str>) -> Option<Hit> {
-        let (inner, forms) = (&*self.inner, Forms::of(text));
+    fn check_text(&self, room: &str, sender: &str, forms: &Forms, event_id: Option<&str>) -> Option<Hit> {
+        let inner = &*self.inner;
         let patterns = self.loaded().map(|loaded| loaded.patterns);
-        if let Some(hit) = patterns.and_then(|patterns| patterns.find(room, &forms.normalised)) {
+        if let Some(hit) = patterns.as_ref().and_then(|patterns| patterns.find(room, &forms.normalised)) {
             return Some(hit);
         }
         let Settings { words, links, repeats, invitations, allowed_domains, repeats_allowed, .. } = &inner.settings;
         let is_on = |check: &Check| check.0.is_some();
-        if is_on(words) && rules::has_listed_word(&forms) {
+        if is_on(words) && rules::has_listed_word(forms) {
             return self.built_in(*words, "words");
         }
-        if is_on(invitations) && rules::has_invitation(&forms) {
+        if is_on(invitations) && rules::has_invitation(forms) {
             return self.built_in(*invitations, "invitations");
         }
-        if is_on(links) && rules::has_link(&forms, allowed_domains) {
+        if is_on(links) && rules::has_link(forms, allowed_domains) {
             return self.built_in(*links, "links");
         }
+        let has_patterns = patterns.is_some_and(|patterns| !patterns.is_empty());
+        if forms.is_cut && (has_patterns || [words, invitations, links].into_iter().any(is_on)) {
+            return Some(Hit { action: Action::Remove, reason: "length".to_owned(), mute_seconds: None });
+        }
         let now = inner.clock.now();
-        if is_on(repeats) && inner.repeats.exceeds(sender, &forms, event_id, *repeats_allowed, now) {
+        if is_on(repeats) && inner.repeats.exceeds(sender, forms, event_id, *repeats_allowed, now) {
             return self.built_in(*repeats, "repeats");
         }
         None
@@ -216,18 +238,18 @@ impl Filters {
             return Ok(Vec::new());
         }
         self.load_first().await?;
-        let mut judged = Vec::new();
-        let mut unmatched = Vec::new();
         let total = messages.len() as u64;
-        for message in messages {
-            if self.is_released(&message) {
-                continue;
-            }
-            match self.check_pushed(&message) {
-                Some(hit) => judged.push(Judged { message, hit, source: Source::Filter }),
-                None if inner.classifier.is_some() => unmatched.push(message),
-                None => {}
-            }
+        let turn = Arc::clone(&inner.checking).lock_owned().await;
+        let filters = self.clone();
+        let checking = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            filters.check_all(messages, CHECKED_WITHIN)
+        });
+        let checked = checking.await.map_err(|_| sqlx::Error::WorkerCrashed)?;
+        let Checked { mut judged, mut unmatched, unchecked } = checked;
+        if unchecked > 0 {
+            tracing::error!(unchecked, "messages of a push were not checked by the filters within their time");
+            metrics::counter!("matchday_filter_messages_total", "outcome" => "unchecked").increment(unchecked);
         }
         self.keep_unencrypted(&mut judged, &mut unmatched).await?;
         if let Some(classifier) = inner.classifier.as_ref().filter(|_| !unmatched.is_empty()) {
@@ -238,14 +260,40 @@ impl Filters {
         for Judged { hit, .. } in &judged {
             metrics::counter!("matchday_filter_messages_total", "outcome" => outcome(hit.action)).increment(1);
         }
-        let passed = total.saturating_sub(judged.len() as u64);
+        let passed = total.saturating_sub(judged.len() as u64 + unchecked);
         metrics::counter!("matchday_filter_messages_total", "outcome" => "passed").increment(passed);
         Ok(judged)
     }
 
+    /// Checks pushed messages on the caller's thread. Messages that are left after `limit` are not checked, and a panic
+    /// concerns one message: the homeserver repeats a push that fails, so one message could stop all others.
+    pub(super) fn check_all(&self, messages: Vec<ChatMessage>, limit: Duration) -> Checked {
+        let began = Instant::now();
+        let mut all = Checked::default();
+        for message in messages {
+            if self.is_released(&message) {
+                continue;
+            }
+            let check = || catch_unwind(AssertUnwindSafe(|| self.check_pushed(&message))).ok();
+            let checked = if began.elapsed() < limit { check() } else { None };
+            all.unchecked += u64::from(checked.is_none());
+            match checked.flatten() {
+                Some(hit) => all.judged.push(Judged { message, hit, source: Source::Filter }),
+                None if self.inner.classifier.is_some() => all.unmatched.push(message),
+                None => {}
+            }
+        }
+        all
+    }
+
     fn check_pushed(&self, message: &ChatMessage) -> Option<Hit> {
         let ChatMessage { matrix_room, sender, event_id, .. } = message;
-        message.texts().find_map(|text| self.check_text(matrix_room, sender, text, Some(event_id)))
+        let mut left = MOST_LETTERS;
+        message.texts().find_map(|text| {
+            let forms = Forms::of(text, left);
+            left -= forms.letters;
+            self.check_text(matrix_room, sender, &forms, Some(event_id))
+        })
     }
 
     /// Drops messages of encrypted and unknown rooms: the service, and the classifier, must not decide on them. A client
@@ -305,7 +353,9 @@ impl Filters {
         let inner = &*self.inner;
         self.load_first().await?;
         let sender = format!("@{username}:{}", inner.server_name);
-        let Some(hit) = self.check(room, &sender, text) else { return Ok(None) };
+        let (filters, to, from, body) = (self.clone(), room.to_owned(), sender.clone(), text.to_owned());
+        let checking = tokio::task::spawn_blocking(move || filters.check(&to, &from, &body));
+        let Some(hit) = checking.await.map_err(|_| sqlx::Error::WorkerCrashed)? else { return Ok(None) };
         metrics::counter!("matchday_filter_messages_total", "outcome" => "refused").increment(1);
         let now = inner.clock.now();
         match hit.action {

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use web::ids::RoomId;
 
 use super::{
+    message::ChatMessage,
     rules::Action,
     service::{FilterError, NewFilter},
 };
@@ -134,6 +135,62 @@ async fn pushed_message_is_planned_for_removal_once() {
 }
 
 #[tokio::test]
+async fn worst_messages_do_not_hold_up_their_push() {
+    TestApp::run(async |app| {
+        let (stage, user) = (Stage::new(app).await, app.user().await);
+        let long = format!("x-{}", "\u{3316}".repeat(21_200));
+        let mut events: Vec<Value> = (0..14).map(|_| stage.message(&long)).collect();
+        events.push(stage.message("f a g g o t"));
+        app.push(&events).await;
+        let removals = removals(app).await;
+        let reasons = |wanted: &str| removals.iter().filter(|(_, _, reason, _)| reason == wanted).count();
+        assert_eq!((reasons("length"), reasons("words"), removals.len()), (14, 1, 15), "{removals:?}");
+        assert_eq!(published_removals(app).await.len(), 15);
+        // The text of a long message counts after normalisation, in all its forms together.
+        let refused = stage.post(&user, &"\u{fdfa}".repeat(2_000)).await.expect(422);
+        assert_eq!(refused["code"], "message_refused");
+        let (half, other) = ("word ".repeat(1_700), "text ".repeat(1_700));
+        stage.push(&json!({"msgtype": "m.text", "body": half})).await;
+        stage.push(&json!({"msgtype": "m.text", "body": half, "formatted_body": format!("<b>{half}</b>")})).await;
+        assert_eq!(removed(app).await.len(), 15);
+        stage.push(&json!({"msgtype": "m.text", "body": half, "formatted_body": other})).await;
+        assert_eq!(removed(app).await.len(), 16);
+        published_removals(app).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn length_is_free_if_no_filter_reads_texts() {
+    let changes = ["WORDS", "LINKS", "INVITATIONS"].map(|check| format!("MATCHDAY_FILTERS__{check}"));
+    let changes: Vec<(&str, &str)> = changes.iter().map(|key| (key.as_str(), "off")).collect();
+    TestApp::run_with(&changes, async |app| {
+        let stage = Stage::new(app).await;
+        stage.say(&"long ".repeat(4_000)).await;
+        assert!(removed(app).await.is_empty());
+        app.app.filters.add(&pattern("spoiler", Action::Remove), &ola()).await.expect("added");
+        stage.say(&"longer ".repeat(4_000)).await;
+        assert_eq!(removals(app).await.first().map(|(_, _, reason, _)| reason.as_str()), Some("length"));
+        published_removals(app).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn messages_beyond_the_time_of_a_push_are_not_checked() {
+    TestApp::run(async |app| {
+        let stage = Stage::new(app).await;
+        let messages = || {
+            let events = [stage.message("What a goal!"), stage.message("faggot")].map(|event| event.to_string());
+            events.iter().filter_map(|raw| ChatMessage::read(raw)).collect::<Vec<_>>()
+        };
+        assert_eq!(app.app.filters.check_all(messages(), Duration::ZERO).unchecked, 2);
+        assert_eq!(app.app.filters.check_all(messages(), Duration::from_mins(1)).unchecked, 0);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn failed_plan_stores_no_event() {
     TestApp::run(async |app| {
         let stage = Stage::new(app).await;
@@ -167,6 +224,7 @@ async fn every_visible_text_is_checked() {
             json!({"msgtype": "m.image", "body": "spoiler", "filename": "a.png", "url": "mxc://a/b"}),
             json!({"msgtype": "m.file", "body": "file", "filename": "spoiler"}),
             json!({"msgtype": "m.text", "body": "x", "format": "org.matrix.custom.html", "formatted_body": "<b>spoi</b>ler"}),
+            json!({"msgtype": "m.text", "body": "x", "formatted_body": r#"spoi<b title=">q">&shy;</b>&#108<!-- >q -->er"#}),
             json!({"msgtype": "m.text", "body": "* x", "m.new_content": {"msgtype": "m.text", "body": "spoiler"},
                    "m.relates_to": {"rel_type": "m.replace", "event_id": "$original"}}),
         ] {

@@ -1,14 +1,28 @@
 //! Forms of a text in which filters search; no I/O.
 
+use html5gum::{
+    Span, Tokenizer,
+    emitters::callback::{CallbackEmitter, CallbackEvent},
+};
 use unicode_normalization::{UnicodeNormalization as _, char::is_combining_mark};
 
 /// Text in Unicode NFKC without invisible characters. Patterns of operators are applied to this form.
 pub(super) fn normalised(text: &str) -> String {
+    beginning(text, usize::MAX).0
+}
+
+/// The first `most` letters of the normalised text, and whether it has more. NFKC makes up to 18 letters of one, so the
+/// length of a message does not limit the length of this form.
+pub(super) fn beginning(text: &str, most: usize) -> (String, bool) {
     if text.bytes().all(|byte| matches!(byte, b'\n' | b'\t' | b' '..=b'~')) {
-        return text.to_owned();
+        let end = most.min(text.len());
+        return (text[..end].to_owned(), end < text.len());
     }
     // Invisible characters are removed first: they would keep letters and marks from composing.
-    text.chars().filter(|&letter| !is_invisible(letter)).nfkc().filter(|&letter| !is_invisible(letter)).collect()
+    let mut letters =
+        text.chars().filter(|&letter| !is_invisible(letter)).nfkc().filter(|&letter| !is_invisible(letter));
+    let beginning = letters.by_ref().take(most).collect();
+    (beginning, letters.next().is_some())
 }
 
 /// Whether a character takes no space and changes no letter. Line feed and tab separate words.
@@ -107,104 +121,151 @@ pub(super) fn compressed(skeleton: &str) -> String {
     compressed
 }
 
-/// Visible text of an HTML message, followed by the addresses of its links. Tags within a word do not separate it.
-pub(super) fn text_of_html(html: &str) -> String {
-    const BLOCKS: [&str; 20] = [
-        "p",
-        "br",
-        "div",
-        "li",
-        "ul",
-        "ol",
-        "tr",
-        "td",
-        "th",
-        "table",
-        "blockquote",
-        "pre",
-        "hr",
-        "h1",
-        "h2",
-        "h3",
-        "h4",
-        "h5",
-        "h6",
-        "mx-reply",
-    ];
-    let (mut text, mut links, mut rest) = (String::with_capacity(html.len()), String::new(), html);
-    while let Some(open) = rest.find('<') {
-        text.push_str(&rest[..open]);
-        let after = &rest[open + 1..];
-        // A single `<` is not a tag.
-        let is_tag = after.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/' || c == '!');
-        let Some(close) = after.find('>').filter(|_| is_tag) else {
-            text.push('<');
-            rest = after;
-            continue;
-        };
-        let tag = &after[..close];
-        let name = tag.trim_start_matches('/').split(|c: char| !c.is_ascii_alphanumeric() && c != '-').next();
-        if BLOCKS.contains(&name.unwrap_or_default().to_ascii_lowercase().as_str()) {
-            text.push('\n');
+/// Elements that separate words.
+const BLOCKS: [&str; 20] = [
+    "p",
+    "br",
+    "div",
+    "li",
+    "ul",
+    "ol",
+    "tr",
+    "td",
+    "th",
+    "table",
+    "blockquote",
+    "pre",
+    "hr",
+    "h1",
+    "h2",
+    "h3",
+    "h4",
+    "h5",
+    "h6",
+    REPLY,
+];
+/// Quoted message before a reply. Clients leave it out, with elements in it.
+const REPLY: &str = "mx-reply";
+/// Elements whose text some clients leave out, and others show.
+const UNSHOWN: [&str; 13] = [
+    REPLY,
+    "script",
+    "style",
+    "textarea",
+    "option",
+    "noscript",
+    "title",
+    "template",
+    "iframe",
+    "xmp",
+    "noembed",
+    "noframes",
+    "plaintext",
+];
+/// Attributes whose values a client shows or opens.
+const SHOWN_ATTRIBUTES: [&str; 5] = ["href", "src", "alt", "title", "data-mx-maths"];
+
+/// Texts that clients may show of an HTML message, each followed by the addresses of its links. Tags within a word do not
+/// separate it. Clients differ in elements that Matrix does not allow: some leave out their text, and some read tags in it.
+/// Each way gives a text, and equal ones are returned once.
+pub(super) fn texts_of_html(html: &str) -> Vec<String> {
+    let as_browsers = HtmlText::read(html, true);
+    let has_unshown = as_browsers.has_unshown;
+    let mut texts = Vec::from(as_browsers.texts());
+    if has_unshown {
+        texts.extend(HtmlText::read(html, false).texts());
+    }
+    // At most four.
+    let mut different: Vec<String> = Vec::new();
+    for text in texts {
+        if !different.contains(&text) {
+            different.push(text);
         }
-        for attribute in ["href=", "src=", "alt=", "title="] {
-            if let Some(value) = attribute_of(tag, attribute) {
-                links.push('\n');
-                links.push_str(value);
+    }
+    different
+}
+
+/// Text of an HTML message.
+#[derive(Debug, Default)]
+struct HtmlText {
+    all: String,
+    /// Without elements whose text some clients leave out.
+    shown: String,
+    links: String,
+    /// Name of the element that is left out, and the number of open elements of this name.
+    unshown: Option<(Vec<u8>, usize)>,
+    has_unshown: bool,
+    is_attribute_shown: bool,
+}
+
+impl HtmlText {
+    /// Tokenizes as browsers do, in linear time. `switches` is false to read tags also in elements that contain text only.
+    fn read(html: &str, switches: bool) -> Self {
+        let mut text = Self::default();
+        let mut emitter = CallbackEmitter::new(|event: CallbackEvent<'_>, _: Span<()>| -> Option<()> {
+            text.take(&event);
+            None
+        });
+        emitter.naively_switch_states(switches);
+        for Ok(()) in Tokenizer::new_with_emitter(html, emitter) {}
+        text
+    }
+
+    fn texts(&self) -> [String; 2] {
+        [&self.shown, &self.all].map(|text| format!("{text}{}", self.links).trim().to_owned())
+    }
+
+    fn take(&mut self, event: &CallbackEvent<'_>) {
+        match event {
+            CallbackEvent::String { value } => self.push(&String::from_utf8_lossy(value)),
+            CallbackEvent::OpenStartTag { name } => {
+                match &mut self.unshown {
+                    // Clients end other elements at the first end tag.
+                    Some((open, number)) if open.as_slice() == *name => {
+                        *number += usize::from(*name == REPLY.as_bytes())
+                    }
+                    None if is_one_of(&UNSHOWN, name) => self.unshown = Some((name.to_vec(), 1)),
+                    _ => {}
+                }
+                self.has_unshown |= self.unshown.is_some();
+                self.separate(name);
             }
+            CallbackEvent::AttributeName { name } => self.is_attribute_shown = is_one_of(&SHOWN_ATTRIBUTES, name),
+            CallbackEvent::AttributeValue { value } if self.is_attribute_shown => {
+                self.links.push('\n');
+                self.links.push_str(&String::from_utf8_lossy(value));
+            }
+            CallbackEvent::EndTag { name } => {
+                self.separate(name);
+                if let Some((open, number)) = &mut self.unshown
+                    && open.as_slice() == *name
+                {
+                    *number -= 1;
+                    if *number == 0 {
+                        self.unshown = None;
+                    }
+                }
+            }
+            _ => {}
         }
-        rest = &after[close + 1..];
     }
-    text.push_str(rest);
-    text.push_str(&links);
-    decoded(&text).trim().to_owned()
-}
 
-fn attribute_of<'a>(tag: &'a str, name: &str) -> Option<&'a str> {
-    let at = tag.to_ascii_lowercase().find(name)? + name.len();
-    let value = tag.get(at..)?;
-    let quote = value.chars().next().filter(|quote| ['"', '\''].contains(quote));
-    match quote {
-        Some(quote) => value[1..].split(quote).next(),
-        None => value.split_whitespace().next(),
-    }
-}
-
-/// Replaces the character references that HTML messages use.
-fn decoded(text: &str) -> String {
-    let (mut decoded, mut rest) = (String::with_capacity(text.len()), text);
-    while let Some(at) = rest.find('&') {
-        decoded.push_str(&rest[..at]);
-        let after = &rest[at + 1..];
-        let reference = after.split_once(';').filter(|(name, _)| name.len() <= 10);
-        let referenced = reference.and_then(|(name, left)| Some((character(name)?, left)));
-        let (letter, left) = referenced.unwrap_or(('&', after));
-        decoded.push(letter);
-        rest = left;
-    }
-    decoded.push_str(rest);
-    decoded
-}
-
-fn character(name: &str) -> Option<char> {
-    let number = match name.strip_prefix('#') {
-        Some(number) => match number.strip_prefix(['x', 'X']) {
-            Some(digits) => u32::from_str_radix(digits, 16),
-            None => number.parse(),
-        },
-        None => {
-            return match name {
-                "amp" => Some('&'),
-                "lt" => Some('<'),
-                "gt" => Some('>'),
-                "quot" => Some('"'),
-                "apos" => Some('\''),
-                "nbsp" => Some(' '),
-                _ => None,
-            };
+    fn push(&mut self, part: &str) {
+        self.all.push_str(part);
+        if self.unshown.is_none() {
+            self.shown.push_str(part);
         }
-    };
-    number.ok().and_then(char::from_u32)
+    }
+
+    fn separate(&mut self, name: &[u8]) {
+        if is_one_of(&BLOCKS, name) {
+            self.push("\n");
+        }
+    }
+}
+
+fn is_one_of(names: &[&str], name: &[u8]) -> bool {
+    names.iter().any(|one| one.as_bytes() == name)
 }
 
 #[cfg(test)]
@@ -258,9 +319,55 @@ mod tests {
             ("b&#97;d &#x62;ad &unknown; &", "bad bad &unknown; &"),
             (r#"<a href="https://example.org/x">here</a>"#, "here\nhttps://example.org/x"),
             ("<a HREF='https://example.org'>", "https://example.org"),
-            ("<unclosed", "<unclosed"),
+            ("shown <unclosed", "shown"),
         ] {
-            assert_eq!(text_of_html(html), expected, "{html}");
+            assert_eq!(texts_of_html(html), [expected], "{html}");
+        }
+    }
+
+    #[test]
+    fn hidden_spellings_in_html_are_read_as_browsers_show_them() {
+        for html in [
+            r#"b<b title=">q">a</b>d"#,
+            "b<b title='>q'>a</b>d",
+            "b<b title=a<b>a</b>d",
+            "b<!-- >q-->ad",
+            "b<!-->ad",
+            "b<!q>ad",
+            "b<?q>ad",
+            "b</ q>ad",
+            "b<![CDATA[q]]>ad",
+            "b&shy;ad",
+            "b&zwj;a&zwnj;d",
+            "b&#8203;ad",
+            "b&#97 d",
+            "b&#97d",
+            "b&#000000000097;d",
+            "b&#x000000000061;d",
+            "&#98;&#97;&#100;",
+            "ba\0d",
+            "b<style>q</style>ad",
+            "b<script>'</b>'</script>ad",
+            "b<svg><style></svg>ad",
+            "b<mx-reply><mx-reply>q</mx-reply>q</mx-reply>ad",
+            "b<textarea>ad",
+        ] {
+            let forms = texts_of_html(html).into_iter().map(|text| normalised(&text).replace(char::is_whitespace, ""));
+            let forms: Vec<String> = forms.collect();
+            assert!(forms.iter().any(|form| form.starts_with("bad")), "{html}: {forms:?}");
+            assert!(forms.len() <= 4, "{html}: {forms:?}");
+        }
+    }
+
+    #[test]
+    fn beginning_counts_letters_after_normalisation() {
+        for (text, most, expected) in [
+            ("goal", 4, ("goal", false)),
+            ("goal", 3, ("goa", true)),
+            ("g\u{200b}ó\u{200b}l", 3, ("gól", false)),
+            ("\u{fdfa}", 17, ("صلى الله عليه وسل", true)),
+        ] {
+            assert_eq!(beginning(text, most), (expected.0.to_owned(), expected.1), "{text}");
         }
     }
 
@@ -282,7 +389,7 @@ mod tests {
         fn no_text_causes_panic(text in any::<String>()) {
             let skeleton = skeleton(&normalised(&text));
             prop_assert!(!compressed(&skeleton).contains(char::is_whitespace));
-            text_of_html(&text);
+            texts_of_html(&text);
         }
 
         #[test]

@@ -5,10 +5,10 @@
 
 use std::{collections::HashMap, sync::LazyLock};
 
+use aho_corasick::AhoCorasick;
+
 /// Shortest word that is searched in letters which are written separately.
 const SHORTEST_SPELLED: usize = 4;
-/// Longest run of separate letters that is searched. Ordinary texts have none of this length.
-const LONGEST_SPELLED: usize = 24;
 
 /// Built-in lists.
 pub(super) static BUILT_IN: LazyLock<WordList> = LazyLock::new(|| {
@@ -44,10 +44,10 @@ impl Runs {
         Self { letters, counts }
     }
 
-    /// Whether each run of `other`, or of its beginning, is at least as long as the run of this entry. The letters are
-    /// equal already.
-    fn fits(&self, other: &Self) -> bool {
-        self.counts.iter().zip(&other.counts).all(|(least, count)| count >= least)
+    /// Whether each of these runs, or of the first ones, is at least as long as the run of this entry. The letters are equal
+    /// already.
+    fn fits(&self, counts: &[usize]) -> bool {
+        self.counts.iter().zip(counts).all(|(least, count)| count >= least)
     }
 }
 
@@ -70,7 +70,7 @@ impl Entry {
         } else {
             word.letters == self.runs.letters
         };
-        has_letters && self.runs.fits(word)
+        has_letters && self.runs.fits(&word.counts)
     }
 }
 
@@ -79,25 +79,55 @@ struct Word {
     spellings: Vec<Runs>,
 }
 
+/// Phrases by the letters of their first word. A phrase of one word is a word.
+#[derive(Default)]
+struct Index {
+    phrases: HashMap<String, Vec<Vec<Entry>>>,
+    /// Length of the longest key in bytes. Longer ones are not looked up, because a lookup reads the whole key.
+    longest: usize,
+}
+
+impl Index {
+    fn add(&mut self, phrase: Vec<Entry>) {
+        let Some(first) = phrase.first() else { return };
+        self.longest = self.longest.max(first.runs.letters.len());
+        self.phrases.entry(first.runs.letters.clone()).or_default().push(phrase);
+    }
+
+    fn get(&self, letters: &str) -> Option<&Vec<Vec<Entry>>> {
+        if letters.len() > self.longest {
+            return None;
+        }
+        self.phrases.get(letters)
+    }
+}
+
 /// Words and phrases that match.
+#[derive(Default)]
 pub(super) struct WordList {
-    /// Phrases by the letters of their first word, or by the first letters if it is a prefix. A phrase of one word is a
-    /// word.
-    exact: HashMap<String, Vec<Vec<Entry>>>,
-    prefixes: HashMap<String, Vec<Vec<Entry>>>,
+    exact: Index,
+    /// Phrases whose first word allows any ending.
+    prefixes: Index,
+    /// Words for the search in letters that are written separately.
+    spelled: Option<(AhoCorasick, Vec<Entry>)>,
 }
 
 impl WordList {
     /// Parses lists with one word or phrase per line. `#` starts a comment.
     fn parse(lists: &[&str]) -> Self {
-        let mut list = Self { exact: HashMap::new(), prefixes: HashMap::new() };
+        let (mut list, mut words) = (Self::default(), Vec::new());
         for line in lists.iter().flat_map(|list| list.lines()) {
             let line = line.split('#').next().unwrap_or_default();
             let phrase: Vec<Entry> = line.split_whitespace().map(Entry::parse).collect();
-            let Some(first) = phrase.first() else { continue };
+            let Some(first) = phrase.first().filter(|first| !first.runs.letters.is_empty()) else { continue };
+            if phrase.len() == 1 {
+                words.push(first.clone());
+            }
             let index = if first.is_prefix { &mut list.prefixes } else { &mut list.exact };
-            index.entry(first.runs.letters.clone()).or_default().push(phrase);
+            index.add(phrase);
         }
+        let search = AhoCorasick::new(words.iter().map(|word| &word.runs.letters));
+        list.spelled = search.ok().map(|search| (search, words));
         list
     }
 
@@ -126,16 +156,18 @@ impl WordList {
 
     /// Whether letters that are written separately contain a word, as in `w o r d` or `w.o.r.d`.
     fn matches_spelled(&self, letters: &[&str]) -> bool {
-        let letters: String = letters.concat();
-        if letters.chars().count() < SHORTEST_SPELLED {
-            return false;
-        }
-        let starts: Vec<usize> = letters.char_indices().map(|(at, _)| at).chain([letters.len()]).collect();
-        starts.iter().enumerate().any(|(number, &start)| {
-            let ends = starts.iter().skip(number + SHORTEST_SPELLED).take(LONGEST_SPELLED);
-            ends.into_iter().any(|&end| {
-                let word = Word { spellings: spellings(&letters[start..end]) };
-                self.matches_at(std::slice::from_ref(&word))
+        let Some((search, words)) = &self.spelled else { return false };
+        spellings(&letters.concat()).iter().any(|text| {
+            let mut runs = vec![0; text.letters.len()];
+            for (run, (at, _)) in text.letters.char_indices().enumerate() {
+                runs[at] = run;
+            }
+            search.find_overlapping_iter(&text.letters).any(|found| {
+                let word = &words[found.pattern().as_usize()];
+                let counts = &text.counts[runs[found.start()]..];
+                let read = if word.is_prefix { SHORTEST_SPELLED } else { word.runs.counts.len() };
+                let is_long = counts.iter().take(read).sum::<usize>() >= SHORTEST_SPELLED;
+                is_long && word.runs.fits(counts)
             })
         })
     }
@@ -152,11 +184,15 @@ impl WordList {
         };
         first.spellings.iter().any(|spelling| {
             let letters = spelling.letters.as_str();
-            let exact = self.exact.get(letters);
-            let ends = letters.char_indices().map(|(at, letter)| at + letter.len_utf8());
-            let prefixes = ends.filter_map(|end| self.prefixes.get(&letters[..end]));
-            exact.into_iter().chain(prefixes).flatten().any(fits)
+            let prefixes = self.beginnings(letters).filter_map(|beginning| self.prefixes.get(beginning));
+            self.exact.get(letters).into_iter().chain(prefixes).flatten().any(fits)
         })
+    }
+
+    /// Beginnings of a word that may be entries. Their number does not grow with the word.
+    fn beginnings<'a>(&self, letters: &'a str) -> impl Iterator<Item = &'a str> {
+        let ends = letters.char_indices().map(|(at, letter)| at + letter.len_utf8());
+        ends.take_while(|&end| end <= self.prefixes.longest).map(|end| &letters[..end])
     }
 }
 
@@ -241,6 +277,9 @@ mod tests {
             "very mean man",
             "a VERY\nmean m4n here",
             "w h y b a d d y",
+            "u g l i e s t",
+            "d l m w l t",
+            "b b b b b b b b b b b b b b b b b b b b b b b b b b b b b b a d d",
         ] {
             assert!(matches(&list, text), "{text}");
         }
@@ -254,6 +293,7 @@ mod tests {
             "very, very mean",
             "4-3",
             "b 4 d d",
+            "b a d",
             "badd1",
             "",
         ] {
@@ -262,13 +302,27 @@ mod tests {
     }
 
     #[test]
+    fn number_of_lookups_does_not_grow_with_the_word() {
+        let list = &*BUILT_IN;
+        for word in ["ab".repeat(30_000), "キロメートル".repeat(3_500)] {
+            let beginnings: Vec<&str> = list.beginnings(&word).collect();
+            assert!(beginnings.len() <= list.prefixes.longest, "{}", beginnings.len());
+            assert!(beginnings.iter().all(|beginning| beginning.len() <= list.prefixes.longest));
+            assert!(list.exact.get(&word).is_none());
+        }
+        assert!((8..64).contains(&list.prefixes.longest) && (8..64).contains(&list.exact.longest));
+    }
+
+    #[test]
     fn built_in_lists_have_entries_of_each_language() {
         let list = &*BUILT_IN;
-        let entries = list.exact.values().chain(list.prefixes.values()).map(Vec::len).sum::<usize>();
-        assert!(entries > 80, "{entries}");
-        let mut phrases = list.exact.values().chain(list.prefixes.values()).flatten();
+        let phrases = || list.exact.phrases.values().chain(list.prefixes.phrases.values()).flatten();
+        assert!(phrases().count() > 80, "{}", phrases().count());
         let letters = |phrase: &Vec<Entry>| phrase.iter().flat_map(|word| &word.runs.counts).sum::<usize>();
-        assert!(phrases.all(|phrase| letters(phrase) > 2), "entries of one or two letters would match ordinary words");
+        assert!(
+            phrases().all(|phrase| letters(phrase) > 2),
+            "entries of one or two letters would match ordinary words"
+        );
     }
 
     proptest! {

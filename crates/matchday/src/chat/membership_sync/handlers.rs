@@ -1,5 +1,7 @@
 //! Endpoints for the homeserver. Every response is JSON, because Synapse treats an empty response as a failure.
 
+use std::panic::catch_unwind;
+
 use axum::{
     Json,
     body::Body,
@@ -20,6 +22,32 @@ const BODY_BYTES: usize = 32 * 1024 * 1024;
 struct Transaction<'a> {
     #[serde(borrow)]
     events: Vec<&'a RawValue>,
+}
+
+/// Events of a transaction, in the forms of their readers.
+struct Events {
+    pushed: Vec<Pushed>,
+    /// Events for spectators, with their rooms.
+    shown: Vec<(String, ViewEvent)>,
+    messages: Vec<ChatMessage>,
+}
+
+impl Events {
+    fn read(body: &[u8]) -> serde_json::Result<Self> {
+        let events = serde_json::from_slice::<Transaction<'_>>(body)?.events;
+        // The homeserver repeats a transaction that fails, so a message that causes a panic must not fail it.
+        let message = |raw: &RawValue| {
+            catch_unwind(|| ChatMessage::read(raw.get())).unwrap_or_else(|_| {
+                metrics::counter!("matchday_filter_messages_total", "outcome" => "unchecked").increment(1);
+                None
+            })
+        };
+        Ok(Self {
+            pushed: events.iter().map(|raw| Pushed::read(raw.get())).collect(),
+            shown: events.iter().filter_map(|raw| ViewEvent::read(raw.get())).collect(),
+            messages: events.iter().filter_map(|raw| message(raw)).collect(),
+        })
+    }
 }
 
 /// An error in the Matrix format.
@@ -46,14 +74,20 @@ pub(super) async fn take_transaction(State(sync): State<MembershipSync>, request
         errcode: "M_TOO_LARGE",
         message: "The body is too large or incomplete.",
     })?;
-    let transaction = serde_json::from_slice::<Transaction<'_>>(&body).map_err(|cause| {
+    // A transaction can have megabytes, whose parsing would delay other requests.
+    let reading = tokio::task::spawn_blocking(move || Events::read(&body)).await.map_err(|cause| {
+        tracing::error!(error = %cause, "transaction of the homeserver was not read");
+        MatrixError {
+            status: StatusCode::INTERNAL_SERVER_ERROR,
+            errcode: "M_UNKNOWN",
+            message: "The transaction could not be read.",
+        }
+    })?;
+    let Events { pushed, shown, messages } = reading.map_err(|cause| {
         tracing::error!(error = %cause, "invalid transaction received from the homeserver");
         MatrixError { status: StatusCode::BAD_REQUEST, errcode: "M_BAD_JSON", message: "Not a valid transaction." }
     })?;
-    let events: Vec<Pushed> = transaction.events.iter().map(|raw| Pushed::read(raw.get())).collect();
-    let for_spectators = transaction.events.iter().filter_map(|raw| ViewEvent::read(raw.get())).collect();
-    let messages = transaction.events.iter().filter_map(|raw| ChatMessage::read(raw.get())).collect();
-    sync.receive(&events, messages).await.map_err(|cause| {
+    sync.receive(&pushed, messages).await.map_err(|cause| {
         tracing::warn!(error = %cause, "pushed events were not stored; the homeserver will push them again");
         MatrixError {
             status: StatusCode::SERVICE_UNAVAILABLE,
@@ -61,7 +95,7 @@ pub(super) async fn take_transaction(State(sync): State<MembershipSync>, request
             message: "The events could not be stored. Push them again.",
         }
     })?;
-    sync.show(for_spectators).await;
+    sync.show(shown).await;
     Ok(Json(json!({})))
 }
 

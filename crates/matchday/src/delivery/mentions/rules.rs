@@ -2,7 +2,11 @@
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::Deserialize;
+use serde_json::Value;
 use web::ids::UserId;
+
+/// Number of users who are notified of one message.
+const MOST_MENTIONED: usize = 10;
 
 /// Secret part of a pusher's key.
 pub(super) type Secret = [u8; 16];
@@ -33,14 +37,25 @@ pub(super) struct Report {
     pub(super) notification: Reported,
 }
 
-/// An event, or without `event_id` only new counts of unread messages. The content of the event is not read.
+/// An event, or without `event_id` only new counts of unread messages.
 #[derive(Deserialize)]
 pub(super) struct Reported {
     pub(super) event_id: Option<String>,
     pub(super) room_id: Option<String>,
     pub(super) room_name: Option<String>,
     pub(super) sender: Option<String>,
+    /// Only the number of mentioned users is read.
+    #[serde(default)]
+    content: Value,
     pub(super) devices: Vec<Pusher>,
+}
+
+impl Reported {
+    /// Whether the message mentions more users than are notified of one.
+    pub(super) fn mentions_too_many(&self) -> bool {
+        let mentioned = self.content.get("m.mentions").and_then(|mentions| mentions.get("user_ids"));
+        mentioned.and_then(Value::as_array).is_some_and(|users| users.len() > MOST_MENTIONED)
+    }
 }
 
 #[derive(Deserialize)]
@@ -59,6 +74,7 @@ pub(super) struct Tweaks {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use serde_json::json;
 
     use super::*;
 
@@ -67,6 +83,20 @@ mod tests {
         fn push_key_reads_back(user in 1..=i64::MAX, secret: [u8; 16]) {
             let key = PushKey { user: UserId(user), secret };
             prop_assert_eq!(PushKey::parse(&key.to_text()), Some(key));
+        }
+
+        #[test]
+        fn only_lists_of_more_than_ten_users_are_too_many(number in 0_usize..40) {
+            let reported = |content: Value| -> Reported {
+                serde_json::from_value(json!({"content": content, "devices": []})).expect("a report")
+            };
+            let users: Vec<String> = (0..number).map(|user| format!("@{user}:s")).collect();
+            let report = reported(json!({"m.mentions": {"user_ids": users}}));
+            prop_assert_eq!(report.mentions_too_many(), number > 10);
+            // A sender chooses the content freely.
+            for content in [json!(null), json!([]), json!({"m.mentions": 5}), json!({"m.mentions": {"user_ids": "x"}})] {
+                prop_assert!(!reported(content).mentions_too_many());
+            }
         }
 
         #[test]

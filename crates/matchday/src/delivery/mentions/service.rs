@@ -1,9 +1,14 @@
 //! Receives reports of the homeserver.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use matrix_appservice::{Homeserver, UserId as MatrixUserId};
-use platform::{Core, clock::Clock, random::Random};
+use platform::{
+    Core,
+    clock::Clock,
+    random::Random,
+    rate_limit::{self, Limit, RateLimiter},
+};
 use sqlx::PgPool;
 use subtle::ConstantTimeEq as _;
 use url::Url;
@@ -20,6 +25,11 @@ use crate::{
     identity::accounts::{self, ChatProfile, service::Accounts},
 };
 
+/// Notifications of one sender, of all users and in all rooms.
+const OF_SENDER: Limit = Limit { name: "mentions", burst: 30, every: Duration::from_mins(2) };
+/// Notifications of one sender to one user in one room.
+const TO_USER: Limit = Limit { name: "mentions_to_user", burst: 1, every: Duration::from_mins(5) };
+
 /// Notifies users of mentions. Cheap to clone.
 #[derive(Clone)]
 pub struct Mentions {
@@ -30,6 +40,7 @@ pub(super) struct Inner {
     pub(super) db: PgPool,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) random: Arc<dyn Random>,
+    limits: RateLimiter,
     pub(super) chat: Chat,
     pub(super) accounts: Accounts,
     pub(super) notifications: Notifications,
@@ -50,8 +61,8 @@ impl Mentions {
             url.set_path(NOTIFY);
             url
         });
-        let Core { db, clock, random, .. } = core.clone();
-        Self { inner: Arc::new(Inner { db, clock, random, chat, accounts, notifications, gateway }) }
+        let Core { db, clock, random, limits, .. } = core.clone();
+        Self { inner: Arc::new(Inner { db, clock, random, limits, chat, accounts, notifications, gateway }) }
     }
 
     /// Queues a notification for each user whom an event highlights. Returns the keys that are unknown, whose pushers the
@@ -65,21 +76,26 @@ impl Mentions {
                 Some(_) => {}
             }
         }
+        let mentions_too_many = reported.mentions_too_many();
         // Without an event, only the number of unread messages changed.
         let (Some(event_id), Some(room_id), Some(sender)) = (reported.event_id, reported.room_id, reported.sender)
         else {
             return Ok(rejected);
         };
-        if highlighted.is_empty() {
+        if highlighted.is_empty() || mentions_too_many {
             return Ok(rejected);
         }
         let sender_id = match self.profile(&sender).await? {
             // Deleted users are banned too.
-            Some(profile) if profile.is_banned => return Ok(rejected),
+            Some(profile) if profile.is_banned || profile.is_muted => return Ok(rejected),
             Some(profile) => profile.id,
             None => None,
         };
         for user_id in highlighted {
+            let pair = format!("{sender} {user_id} {room_id}");
+            if !self.take(TO_USER, &pair).await || !self.take(OF_SENDER, &sender).await {
+                continue;
+            }
             let mention = Mention {
                 user_id,
                 room_id: room_id.clone(),
@@ -90,9 +106,18 @@ impl Mentions {
                 // The homeserver reports a message when it is sent, but not its time.
                 sent_at: self.inner.clock.now(),
             };
-            self.inner.notifications.notify(&mention).await?;
+            if let Err(error) = self.inner.notifications.notify(&mention).await {
+                // The homeserver reports the message again.
+                self.inner.limits.untake(TO_USER, &pair).await;
+                self.inner.limits.untake(OF_SENDER, &sender).await;
+                return Err(error);
+            }
         }
         Ok(rejected)
+    }
+
+    async fn take(&self, limit: Limit, key: &str) -> bool {
+        rate_limit::note(limit.name, self.inner.limits.take(limit, key).await).allowed
     }
 
     /// Returns the user whose pusher has this key.

@@ -111,16 +111,27 @@ async fn matrix_id(app: &TestApp, user: &TestUser<'_>) -> String {
     format!("@{}:{}", account.username.as_str(), app.app.config.matrix.server_name.as_deref().expect("a name"))
 }
 
-/// Reports an event as Synapse does.
+/// Reports an event of the room `!room:example.org` as Synapse does.
 async fn report(app: &TestApp, event: &str, sender: &str, devices: &[(&str, Value)]) -> Value {
+    report_of("!room:example.org", json!({"msgtype": "m.text", "body": TEXT}), app, event, sender, devices).await
+}
+
+async fn report_of(
+    room: &str,
+    content: Value,
+    app: &TestApp,
+    event: &str,
+    sender: &str,
+    devices: &[(&str, Value)],
+) -> Value {
     let devices: Vec<Value> = devices
         .iter()
         .map(|(key, tweaks)| json!({"app_id": "matchday", "pushkey": key, "pushkey_ts": 1, "data": {}, "tweaks": tweaks}))
         .collect();
     let body = json!({"notification": {
-        "id": event, "event_id": event, "room_id": "!room:example.org", "type": "m.room.message", "prio": "high",
+        "id": event, "event_id": event, "room_id": room, "type": "m.room.message", "prio": "high",
         "sender": sender, "sender_display_name": "Grace", "room_name": "North stand", "user_is_target": false,
-        "content": {"msgtype": "m.text", "body": TEXT}, "counts": {"unread": 1}, "devices": devices,
+        "content": content, "counts": {"unread": 1}, "devices": devices,
     }});
     send(app, body.to_string()).await.1
 }
@@ -292,6 +303,7 @@ async fn mention_names_sender_as_others_see_them() {
         let (sender, key) = (matrix_id(app, &grace).await, pushers(app, &token).await.remove(0));
         grace.post("/api/auth/update-user-info", json!({"name": "Grace Hopper"})).await.expect(200);
         let mention = async |event: &str, sender: &str| {
+            app.clock.advance(time::Duration::minutes(5));
             report(app, event, sender, &[(&key, json!({"highlight": true}))]).await;
             work_off(app).await;
             let received = fcm.record().received();
@@ -334,6 +346,91 @@ async fn blocked_sender_notifies_nobody() {
         assert_eq!(report(app, "$1", &sender, &[(&key, json!({"highlight": true}))]).await, json!({"rejected": []}));
         work_off(app).await;
         assert_eq!(fcm.record().total().attempts, 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn mentions_are_limited_per_message_user_and_sender() {
+    with_gateway(async |app, fcm| {
+        let ((ada, token), (grace, _)) = (log_in(app, 1).await, log_in(app, 2).await);
+        register(app, &ada).await;
+        let (sender, key) = (matrix_id(app, &grace).await, pushers(app, &token).await.remove(0));
+        let say = async |room: &str, event: &str, mentioned: usize| {
+            let users: Vec<String> = (0..mentioned).map(|user| format!("@fan{user}:example.org")).collect();
+            let content = json!({"msgtype": "m.text", "body": TEXT, "m.mentions": {"user_ids": users}});
+            report_of(room, content, app, event, &sender, &[(&key, json!({"highlight": true}))]).await;
+        };
+        let mention = async |room: &str, event: &str, mentioned: usize| {
+            say(room, event, mentioned).await;
+            work_off(app).await;
+            fcm.record().received().len()
+        };
+        assert_eq!(mention("!a:s", "$1", 11).await, 0, "more than ten users");
+        assert_eq!(mention("!a:s", "$2", 10).await, 1);
+        assert_eq!(mention("!a:s", "$3", 1).await, 1, "the same user in the same room");
+        assert_eq!(mention("!b:s", "$4", 1).await, 2, "another room");
+        app.clock.advance(time::Duration::minutes(5));
+        assert_eq!(mention("!a:s", "$5", 1).await, 3, "five minutes later");
+        for room in 0..60 {
+            say(&format!("!{room}:s"), &format!("$room{room}"), 1).await;
+        }
+        // Two were available again after five minutes.
+        assert_eq!(mention("!c:s", "$6", 1).await, 32);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn removed_message_and_muted_sender_notify_nobody() {
+    with_gateway(async |app, fcm| {
+        let ((ada, token), (grace, _)) = (log_in(app, 1).await, log_in(app, 2).await);
+        register(app, &ada).await;
+        let (sender, key) = (matrix_id(app, &grace).await, pushers(app, &token).await.remove(0));
+        let (db, now) = (&app.app.core.db, app.clock.now());
+        let room: i64 = sqlx::query_scalar(
+            "insert into rooms (matrix_id, alias, name, creator_id, created_at, made_until, opened_at, is_private)
+             values ('!room:example.org', $1, 'North stand', $2, $3, $3, $3, false) returning id",
+        )
+        .bind(unique("room"))
+        .bind(grace.id)
+        .bind(now)
+        .fetch_one(db)
+        .await
+        .expect("a room");
+        let highlight = || [(key.as_str(), json!({"highlight": true}))];
+        // A filter matches the message after it was reported, and before the notification is sent.
+        report(app, "$1", &sender, &highlight()).await;
+        sqlx::query(
+            "insert into removals (room_id, event_id, sender, source, removed_by, reason, planned_at)
+             values ($1, '$1', $2, 'filter', 'matchday', 'words', $3)",
+        )
+        .bind(room)
+        .bind(&sender)
+        .bind(now)
+        .execute(db)
+        .await
+        .expect("planned");
+        work_off(app).await;
+        assert_eq!(fcm.record().total().attempts, 0, "a removed message");
+        app.clock.advance(time::Duration::minutes(5));
+        sqlx::query("update users set muted_at = $2 where user_id = $1")
+            .bind(grace.id)
+            .bind(now)
+            .execute(db)
+            .await
+            .expect("muted");
+        report(app, "$2", &sender, &highlight()).await;
+        work_off(app).await;
+        assert_eq!(fcm.record().total().attempts, 0, "a muted sender");
+        sqlx::query("update users set muted_at = null where user_id = $1")
+            .bind(grace.id)
+            .execute(db)
+            .await
+            .expect("lifted");
+        report(app, "$3", &sender, &highlight()).await;
+        work_off(app).await;
+        assert_eq!(fcm.record().total().attempts, 1);
     })
     .await;
 }

@@ -29,6 +29,7 @@ use crate::{
     chat::{
         blocks,
         messages::{INVITED, Invited},
+        planned_removals,
     },
     game::{
         leagues::{places_lost::NewResult, service::Leagues},
@@ -491,6 +492,9 @@ impl Alerts {
 
     async fn mention(&self, mention: Mention) -> sqlx::Result<()> {
         let Mention { user_id, room_id, revision, room, sender_id, sender, sent_at } = mention;
+        if planned_removals::is_planned(&self.notifications.inner.db, &room_id, &revision).await? {
+            return Ok(());
+        }
         let Some(name) = self.sender_name(user_id, sender_id, &sender).await? else { return Ok(()) };
         let alert = Alert::new(Kind::Mention, About::Room(room_id), revision, sent_at + CHAT_FOR)
             .sender(sender_id)
