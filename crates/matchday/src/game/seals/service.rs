@@ -442,9 +442,10 @@ impl Seals {
         after: i64,
         limit: i64,
     ) -> Result<ChainPage, Arc<ListError>> {
-        let head = async || Ok(serde_json::to_vec(&store::head(&self.db).await?)?.into());
+        let head = async || Ok::<_, ListError>(Bytes::from(serde_json::to_vec(&store::head(&self.db).await?)?));
         let head = self.parts.get(PartKey::Head, head).await?;
-        let head: Option<ChainHead> = serde_json::from_slice(&head.body).map_err(|error| Arc::new(error.into()))?;
+        let head: Option<ChainHead> =
+            serde_json::from_slice(&head.body).map_err(|error| Arc::new(ListError::from(error)))?;
         let Some(newest) = head else { return Ok(ChainPage::default()) };
         match event {
             Some(event) => self.page_of_match(event, newest, (after, limit)).await,
@@ -484,7 +485,7 @@ impl Seals {
         let seals: Vec<ChainHead> = lines(&part.body)
             .map(serde_json::from_slice)
             .collect::<serde_json::Result<_>>()
-            .map_err(|error| Arc::new(error.into()))?;
+            .map_err(|error| Arc::new(ListError::from(error)))?;
         let first = seals.partition_point(|seal| seal.sequence <= after);
         let until = seals.len().min(first.saturating_add(usize::try_from(limit).unwrap_or_default()));
         let number = |seals: usize| i64::try_from(seals).unwrap_or(i64::MAX);
