@@ -33,6 +33,9 @@ pub const CATALOGUE: &str = "fact.catalogue.changed";
 /// Published when a match gets a result, or its result is corrected or withdrawn.
 pub const RESULT: &str = "fact.event.result";
 
+/// Bytes of cached pages of the match list.
+const PAGE_BYTES: u64 = 64 << 20;
+
 pub struct Matches {
     db: PgPool,
     clock: Arc<dyn Clock>,
@@ -83,7 +86,7 @@ pub enum PageError {
 
 impl Matches {
     pub fn new(core: &Core, pages: &page_cache::Settings) -> Self {
-        Self { db: core.db.clone(), clock: core.clock.clone(), pages: PageCache::new(pages.keep, pages.cache_entries) }
+        Self { db: core.db.clone(), clock: core.clock.clone(), pages: PageCache::new(pages.keep, PAGE_BYTES) }
     }
 
     /// Returns a page of the match list, in the bytes that `render` produces. See [`rules::Section`] for the order.
@@ -119,6 +122,12 @@ impl Matches {
     /// Returns a page of the match list if it is cached and current.
     pub fn ready_page(&self, filter: MatchFilter, paging: Paging) -> Option<Arc<Page>> {
         self.pages.ready(&(filter, paging))
+    }
+
+    /// Returns the number of cached pages and their bytes.
+    #[cfg(test)]
+    pub(crate) fn cached(&self) -> (usize, u64) {
+        self.pages.size()
     }
 
     pub async fn find(&self, id: MatchId) -> sqlx::Result<Option<Match>> {

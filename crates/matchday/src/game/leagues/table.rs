@@ -29,6 +29,8 @@ use crate::{
 
 /// Number of kept tables.
 const KEPT: usize = 10_000;
+/// Number of members of kept tables, about 100 MB. A request may name any round, so a large table can be kept many times.
+const KEPT_MEMBERS: u64 = 500_000;
 /// Number of locks that share the computation of tables. Two leagues may have the same one, and then wait for each other.
 const LOCKS: i64 = 1_024;
 
@@ -92,6 +94,16 @@ struct Kept {
     of_primary: bool,
 }
 
+/// Counts the members of kept tables.
+#[derive(Clone)]
+struct ByMembers;
+
+impl quick_cache::Weighter<(LeagueId, Option<i16>), Kept> for ByMembers {
+    fn weight(&self, _: &(LeagueId, Option<i16>), kept: &Kept) -> u64 {
+        kept.table.rows.len() as u64 + 1
+    }
+}
+
 /// Which kept tables a caller accepts.
 #[derive(Clone, Copy, Debug)]
 enum Accepted {
@@ -107,7 +119,7 @@ pub(super) struct Tables {
     large: LargeTables,
     /// A league that allows more members is large.
     large_from: i32,
-    kept: quick_cache::sync::Cache<(LeagueId, Option<i16>), Kept>,
+    kept: quick_cache::sync::Cache<(LeagueId, Option<i16>), Kept, ByMembers>,
     locks: Vec<Mutex<()>>,
     outlines: Arc<Outlines>,
 }
@@ -119,7 +131,7 @@ impl Tables {
             db: core.db.clone(),
             large: LargeTables::new(core, redis, prefix, Arc::clone(&outlines)),
             large_from: large_from.into(),
-            kept: quick_cache::sync::Cache::new(KEPT),
+            kept: quick_cache::sync::Cache::with_weighter(KEPT, KEPT_MEMBERS, ByMembers),
             locks: (0..LOCKS).map(|_| Mutex::default()).collect(),
             outlines,
         }
