@@ -9,6 +9,8 @@ mod large;
 mod model_tests;
 pub mod places_lost;
 pub mod ranks;
+#[cfg(test)]
+mod room_tests;
 mod rules;
 pub mod service;
 pub mod settings;
