@@ -36,6 +36,8 @@ comment on table rooms is 'reference: chat rooms';
 create index rooms_unfinished on rooms (created_at) where opened_at is null;
 -- For finding a repeated request to create a room.
 create index rooms_by_creator on rooms (creator_id, created_at) where creator_id is not null;
+-- For the number of rooms, of which only the new ones are counted at each request.
+create index rooms_by_opening on rooms (opened_at) where opened_at is not null;
 -- For case-insensitive search of any part of a name.
 create index rooms_name_trgm on rooms using gin (lower(name) gin_trgm_ops);
 

@@ -23,20 +23,24 @@ create table leagues (
     -- The code itself, encrypted, because members can read it again.
     code_ciphertext bytea       not null,
     code_key        smallint    not null,
-    -- Whether the league has a chat room, and the room once it exists.
+    -- Whether the league has a chat room: the one with its `league_id`, once it exists.
     has_chat        boolean     not null,
-    room_id         bigint      references rooms on delete set null,
     created_at      timestamptz not null,
     constraint leagues_cap check (member_count between 0 and max_members),
     constraint leagues_start check (from_round is null or from_time is null)
 );
 comment on table leagues is 'local: leagues of users, with the number of their members';
 create index leagues_public on leagues (id) where visibility = 'public';
--- For account deletions and exports.
 create index leagues_name_trgm on leagues using gin (lower(name) gin_trgm_ops) where visibility = 'public';
 create index leagues_by_tournament on leagues using gin (tournament_ids);
+-- For account deletions and exports.
 create index leagues_by_owner on leagues (owner_id);
-create index leagues_without_room on leagues (id) where has_chat and room_id is null;
+create index leagues_with_chat on leagues (id) where has_chat;
+
+-- League whose members are the members of the room. Stays when the league is deleted: its last member must still leave the
+-- room.
+alter table rooms add column league_id bigint;
+create unique index rooms_by_league on rooms (league_id) where league_id is not null;
 
 create table league_members (
     user_id     bigint      not null,

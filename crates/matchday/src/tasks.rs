@@ -114,7 +114,9 @@ pub fn queues(app: &App) {
     let closing = app.shutdown.closing().clone();
     app.shutdown.spawn(keep_leases(app.clone(), closing.clone()));
     app.shutdown.spawn(relay(app.clone(), closing));
-    consume(app, ChatWork::spec(), &app.chat_work, |chat, work| async move { chat.perform(work).await });
+    for spec in ChatWork::specs() {
+        consume(app, spec, &app.chat_work, |chat, work| async move { chat.perform(work).await });
+    }
     consume(app, Rooms::work(), &app.rooms, |rooms, work| async move { rooms.perform(work).await });
     consume(app, Removals::work(), &app.removals, |removals, work| async move { removals.perform(work).await });
     consume(app, app.scores.work(), &app.scores, |scores, work| async move { scores.perform(work).await });
@@ -580,18 +582,21 @@ async fn plan_rooms(app: &App) {
         Err(error) => tracing::warn!(%error, "matches without a room not checked"),
     }
     // While messages are queued, workers may still create these rooms.
-    if !app.streams.is_connected() || !app.streams.is_idle(&Rooms::work().name).await.unwrap_or(false) {
-        return;
+    let is_idle =
+        async |spec: WorkSpec| app.streams.is_connected() && app.streams.is_idle(&spec.name).await.unwrap_or(false);
+    if is_idle(Rooms::work()).await {
+        match app.rooms.plan_unmade().await {
+            Ok(0) => {}
+            Ok(rooms) => tracing::warn!(rooms, "lost room creations planned again"),
+            Err(error) => tracing::warn!(%error, "lost room creations not checked"),
+        }
     }
-    match app.rooms.plan_unmade().await {
-        Ok(0) => {}
-        Ok(rooms) => tracing::warn!(rooms, "lost room creations planned again"),
-        Err(error) => tracing::warn!(%error, "lost room creations not checked"),
-    }
-    match app.league_work.plan_missing().await {
-        Ok(0) => {}
-        Ok(rooms) => tracing::warn!(rooms, "rooms of leagues planned again"),
-        Err(error) => tracing::warn!(%error, "rooms of leagues not checked"),
+    if is_idle(LeagueWork::rooms()).await {
+        match app.league_work.plan_missing().await {
+            Ok(0) => {}
+            Ok(rooms) => tracing::warn!(rooms, "rooms of leagues planned again"),
+            Err(error) => tracing::warn!(%error, "rooms of leagues not checked"),
+        }
     }
 }
 

@@ -41,6 +41,8 @@ pub struct NewRoom<'a> {
     /// A private room is encrypted and invite-only. Any user may join a public room, and the server can read its
     /// messages.
     pub private: bool,
+    /// Whether only the bot may invite users to a private room.
+    pub bot_invites: bool,
     /// Localpart of the user who may rename the room, invite and remove members, as the bot always may. Without a
     /// moderator, only the bot may.
     pub moderator: Option<&'a str>,
@@ -404,7 +406,11 @@ impl<'a> Wanted<'a> {
             "users": users,
             "users_default": 0,
             "events_default": 0,
-            "invite": if private { MODERATOR_LEVEL } else { 0 },
+            "invite": match (private, self.room.bot_invites) {
+                (true, true) => BOT_LEVEL,
+                (true, false) => MODERATOR_LEVEL,
+                (false, _) => 0,
+            },
             "kick": MODERATOR_LEVEL,
             "ban": MODERATOR_LEVEL,
             "redact": MODERATOR_LEVEL,

@@ -31,6 +31,7 @@ use url::Url;
 
 pub use self::{dead::DeadLetter, queues::Queue};
 use super::{
+    clock::{Clock as _, SystemClock},
     outage::Outage,
     redis_client::prefix_condition,
     settings::{Conditions, SecretUrl},
@@ -60,8 +61,15 @@ impl Settings {
 /// Time for which JetStream remembers message ids. A relay that was silent for longer finds its lease expired.
 const DUPLICATE_WINDOW: Duration = Duration::from_mins(5);
 
-/// Maximum number of unacknowledged items per consumer, over all processes.
-const MAX_ACK_PENDING: i64 = 1_000;
+/// Maximum number of unacknowledged items per consumer, over all processes. Items that wait for a retry count, so a
+/// consumer with as many of them delivers nothing else. Bounds the memory of the server.
+const MAX_ACK_PENDING: i64 = 100_000;
+
+/// Default of [`WorkSpec::retried_for`]: a dependency may be down for a day, and the work must still be done afterwards.
+const RETRIED_FOR: Duration = Duration::from_hours(36);
+
+/// Longest pause of items that have failed for a long time.
+const LONGEST_PAUSE: Duration = Duration::from_mins(5);
 
 /// The connection to NATS. It is established in the background and reconnects automatically.
 #[derive(Clone)]
@@ -466,7 +474,12 @@ impl Streams {
         H: Fn(Delivery) -> F,
         F: Future<Output = Result<(), Failure>>,
     {
-        let attempt = message.info().map_or(1, |info| u64::try_from(info.delivered).unwrap_or(1));
+        let (attempt, age) = message.info().map_or((1, Duration::ZERO), |info| {
+            // The server's time, which a test does not move.
+            let age = SystemClock.now() - info.published;
+            (u64::try_from(info.delivered).unwrap_or(1), Duration::try_from(age).unwrap_or_default())
+        });
+        let tried = Tried { attempt, age };
         let delivery = Delivery {
             subject: self.bare(&message.subject),
             id: message_id(&message),
@@ -474,9 +487,9 @@ impl Streams {
             attempt,
         };
         // Covers items that never had an outcome because they crashed their process each time.
-        if attempt > spec.attempts {
+        if attempt > spec.attempts && spec.is_last(tried) {
             let error = anyhow::anyhow!("{} attempts without an outcome", attempt - 1);
-            return self.settle(spec, &message, attempt, Err(Failure::GiveUp(error))).await;
+            return self.settle(spec, &message, tried, Err(Failure::GiveUp(error))).await;
         }
         let mut work = std::pin::pin!(AssertUnwindSafe(async { handler(delivery).await }).catch_unwind());
         // Report progress during long work, before the server considers the item lost and redelivers it.
@@ -492,18 +505,19 @@ impl Streams {
                 }
             }
         };
-        self.settle(spec, &message, attempt, outcome).await;
+        self.settle(spec, &message, tried, outcome).await;
     }
 
     /// Reports the outcome to the server.
-    async fn settle(&self, spec: &WorkSpec, message: &jetstream::Message, attempt: u64, outcome: Result<(), Failure>) {
+    async fn settle(&self, spec: &WorkSpec, message: &jetstream::Message, tried: Tried, outcome: Result<(), Failure>) {
+        let attempt = tried.attempt;
         let (answer, label) = match outcome {
             Ok(()) => (AckKind::Ack, "done"),
-            Err(Failure::Retry { error, after }) if attempt < spec.attempts => {
+            Err(Failure::Retry { error, after }) if !spec.is_last(tried) => {
                 tracing::warn!(
                     error = %format_args!("{error:#}"), consumer = &*spec.name, attempt, "work item failed; retrying"
                 );
-                (AckKind::Nak(Some(after.unwrap_or_else(|| spec.pause_after(attempt)))), "retried")
+                (AckKind::Nak(Some(after.unwrap_or_else(|| spec.pause_after(tried)))), "retried")
             }
             Err(Failure::Retry { error, .. } | Failure::GiveUp(error)) => {
                 tracing::error!(
@@ -602,12 +616,15 @@ pub struct WorkSpec {
     pub also: &'static [&'static str],
     /// Number of items that this process works on concurrently.
     pub at_once: usize,
-    /// Number of attempts before an item becomes a dead letter.
+    /// An item becomes a dead letter when it has failed this number of times and is older than `retried_for`.
     pub attempts: u64,
+    pub retried_for: Duration,
     /// Time without progress after which the server redelivers an item.
     pub ack_wait: Duration,
     /// Pause after the first failure; doubles with each further one.
     pub first_pause: Duration,
+    /// Longest pause of an item, unless a twentieth of its age is longer: up to five minutes, so that items that fail for
+    /// hours take few attempts from the others.
     pub longest_pause: Duration,
     /// Maximum number of items in progress or waiting for a retry, over all processes. Further items are not delivered.
     pub most_waiting: i64,
@@ -645,19 +662,33 @@ impl WorkSpec {
             also: &[],
             at_once: 4,
             attempts: 12,
+            retried_for: RETRIED_FOR,
             ack_wait: Duration::from_secs(30),
             first_pause: Duration::from_millis(500),
-            longest_pause: Duration::from_mins(5),
+            longest_pause: LONGEST_PAUSE,
             most_waiting: MAX_ACK_PENDING,
             in_order: false,
             begin: Begin::AtTheOldest,
         }
     }
 
-    fn pause_after(&self, attempt: u64) -> Duration {
-        let doublings = u32::try_from(attempt.saturating_sub(1)).unwrap_or(u32::MAX).min(20);
-        self.first_pause.saturating_mul(2_u32.saturating_pow(doublings)).min(self.longest_pause)
+    /// Whether a failure of this attempt is final.
+    fn is_last(&self, tried: Tried) -> bool {
+        tried.attempt >= self.attempts && tried.age >= self.retried_for
     }
+
+    fn pause_after(&self, Tried { attempt, age }: Tried) -> Duration {
+        let doublings = u32::try_from(attempt.saturating_sub(1)).unwrap_or(u32::MAX).min(20);
+        let longest = self.longest_pause.max((age / 20).min(LONGEST_PAUSE));
+        self.first_pause.saturating_mul(2_u32.saturating_pow(doublings)).min(longest)
+    }
+}
+
+/// Number of this delivery of an item, starting at 1, and the time since its publication.
+#[derive(Clone, Copy)]
+struct Tried {
+    attempt: u64,
+    age: Duration,
 }
 
 /// A work item passed to a handler. It may be delivered more than once.

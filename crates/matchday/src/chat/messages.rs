@@ -19,7 +19,7 @@ pub const INVITED: &str = "work.notify.invitation";
 pub const REACH_CHANGED: &str = "work.mention.reach_changed";
 
 /// Subject of mutes by filters.
-pub const MUTE: &str = "work.chat.mute";
+pub const MUTE: &str = "work.chat_security.mute";
 /// Subject of messages about chat keys that were replaced.
 pub const KEYS_REPLACED: &str = "work.chat.keys_replaced";
 

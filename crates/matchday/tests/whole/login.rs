@@ -128,8 +128,11 @@ async fn replaced_username_moves_to_new_chat_account() {
             // counted both: the account, and the device that was replaced.
             within(PATIENCE, "account and device are removed on the homeserver", async || {
                 let metrics = reqwest::get(format!("{}/metrics", process.private)).await.expect("a response");
-                let done = "matchday_work_total{consumer=\"chat\",outcome=\"done\"} 2";
-                metrics.text().await.expect("text").lines().any(|line| line == done)
+                let text = metrics.text().await.expect("text");
+                ["chat", "chat_security"].iter().all(|consumer| {
+                    let done = format!("matchday_work_total{{consumer=\"{consumer}\",outcome=\"done\"}} 1");
+                    text.lines().any(|line| line == done)
+                })
             })
             .await;
             // Even the service can no longer log in to the old account.

@@ -9,8 +9,14 @@ use tokio::net::TcpListener;
 
 use crate::fake_server::{AS_TOKEN, FakeServer, Reply};
 
-const ROOM: NewRoom<'_> =
-    NewRoom { alias: "match_1", name: "Ajax – PSV", topic: "", private: true, moderator: Some("zoe") };
+const ROOM: NewRoom<'_> = NewRoom {
+    alias: "match_1",
+    name: "Ajax – PSV",
+    topic: "",
+    private: true,
+    bot_invites: false,
+    moderator: Some("zoe"),
+};
 
 fn room_id() -> &'static RoomId {
     "!room:matrix.example".try_into().unwrap()

@@ -13,11 +13,13 @@ pub(crate) fn fresh_alias() -> String {
 }
 
 pub(crate) fn public_room(alias: &str) -> NewRoom<'_> {
-    NewRoom { alias, name: "Ajax – PSV", topic: "Eredivisie ⚽", private: false, moderator: None }
+    NewRoom {
+        alias, name: "Ajax – PSV", topic: "Eredivisie ⚽", private: false, bot_invites: false, moderator: None
+    }
 }
 
 pub(crate) fn private_room<'a>(alias: &'a str, moderator: &'a str) -> NewRoom<'a> {
-    NewRoom { alias, name: "Back row", topic: "", private: true, moderator: Some(moderator) }
+    NewRoom { alias, name: "Back row", topic: "", private: true, bot_invites: false, moderator: Some(moderator) }
 }
 
 /// Registers a new user and returns the localpart.

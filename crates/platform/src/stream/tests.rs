@@ -9,6 +9,7 @@ use crate::testing::{eventually, streams_for_tests};
 fn spec() -> WorkSpec {
     WorkSpec {
         attempts: 3,
+        retried_for: Duration::ZERO,
         first_pause: Duration::from_millis(20),
         longest_pause: Duration::from_millis(50),
         ..WorkSpec::new("tester", Stream::Work, "work.test.>")
@@ -117,6 +118,67 @@ async fn failed_work_becomes_a_dead_letter() {
         ]
     );
     streams.remove().await;
+}
+
+/// More items fail than NATS would keep unacknowledged by default, and all of them wait for a retry.
+#[tokio::test]
+async fn failing_items_do_not_block_others() {
+    let streams = streams_for_tests().await;
+    for _ in 0..1_100 {
+        put(&streams, "work.test.hopeless", "h").await;
+    }
+    put(&streams, "work.test.fine", "f").await;
+    let is_done = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&is_done);
+    let handler = move |delivery: Delivery| {
+        if delivery.subject == "work.test.fine" {
+            seen.store(true, Ordering::SeqCst);
+        }
+        async move {
+            match delivery.subject.as_str() {
+                "work.test.fine" => Ok(()),
+                _ => Err(Failure::Retry { error: anyhow::anyhow!("not yet"), after: Some(Duration::from_hours(1)) }),
+            }
+        }
+    };
+    consume_until(&streams, handler, async || is_done.load(Ordering::SeqCst)).await;
+    assert!(streams.replay(Stream::Dead).await.expect("read").is_empty());
+    streams.remove().await;
+}
+
+#[tokio::test]
+async fn failing_item_is_given_up_when_it_is_old() {
+    let streams = streams_for_tests().await;
+    put(&streams, "work.test.stubborn", "s").await;
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&calls);
+    let handler = move |_: Delivery| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        async { Err(Failure::retry(anyhow::anyhow!("again"))) }
+    };
+    let spec = WorkSpec { attempts: 2, retried_for: Duration::from_millis(800), ..spec() };
+    let (shutdown, consumer, began) = (CancellationToken::new(), streams.clone(), std::time::Instant::now());
+    let stop = shutdown.clone();
+    let worker = tokio::spawn(async move { consumer.consume(spec, handler, stop).await });
+    eventually("it is given up", async || streams.replay(Stream::Dead).await.expect("read").len() == 1).await;
+    shutdown.cancel();
+    worker.await.expect("the consumer ends");
+    assert!(began.elapsed() >= Duration::from_millis(700), "{:?}", began.elapsed());
+    assert!(calls.load(Ordering::SeqCst) > 2, "more attempts than required");
+    streams.remove().await;
+}
+
+#[test]
+fn pauses_grow_with_attempts_and_age() {
+    let spec =
+        WorkSpec { longest_pause: Duration::from_secs(30), ..WorkSpec::new("tester", Stream::Work, "work.test.>") };
+    let pause = |attempt, age| spec.pause_after(Tried { attempt, age });
+    let day = Duration::from_hours(24);
+    assert_eq!(pause(1, Duration::ZERO), Duration::from_millis(500));
+    assert_eq!(pause(1, day), Duration::from_millis(500));
+    assert_eq!(pause(20, Duration::from_mins(9)), Duration::from_secs(30));
+    assert_eq!(pause(20, Duration::from_mins(40)), Duration::from_mins(2));
+    assert_eq!(pause(u64::MAX, day), LONGEST_PAUSE);
 }
 
 #[tokio::test]

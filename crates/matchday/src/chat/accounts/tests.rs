@@ -49,7 +49,7 @@ async fn mark_username_generated(app: &TestApp, user: UserId) {
 async fn work(app: &TestApp) -> Vec<String> {
     let mut others = Vec::new();
     for (subject, payload) in app.published().await {
-        if subject.starts_with("work.chat.") {
+        if subject.starts_with("work.chat") {
             perform(&app.app.chat_work, &subject, &payload).await.expect("done");
             // Messages may be redelivered.
             perform(&app.app.chat_work, &subject, &payload).await.expect("done again");

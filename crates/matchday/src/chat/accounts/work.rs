@@ -52,14 +52,14 @@ pub struct ChatWork {
 }
 
 impl ChatWork {
-    /// Consumer settings for the `work.chat.>` subjects.
-    pub fn spec() -> WorkSpec {
-        WorkSpec {
-            // The homeserver may be down for a day, and this work must still be done afterwards.
-            attempts: 10_000,
+    /// Consumer settings: one consumer ends devices and applies restrictions, which must not wait for the rooms of renamed
+    /// users and for profiles.
+    pub fn specs() -> [WorkSpec; 2] {
+        let spec = |name: &'static str, subject: &'static str| WorkSpec {
             longest_pause: Duration::from_mins(1),
-            ..WorkSpec::new("chat", Stream::Work, "work.chat.>")
-        }
+            ..WorkSpec::new(name, Stream::Work, subject)
+        };
+        [spec("chat", "work.chat.>"), spec("chat_security", "work.chat_security.>")]
     }
 
     /// Handles one message. Idempotent.

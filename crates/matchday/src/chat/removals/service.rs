@@ -27,6 +27,7 @@ use crate::{
         accounts::service::Chat,
         moderation::service::{Moderation, ModerationError},
         planned_removals::{self, PlanError, PlannedRemoval, Removal, SERVICE, Source},
+        roles::{self, RoomMute},
         rooms::{
             RoomAddress,
             service::{Room, RoomError, Rooms},
@@ -216,7 +217,7 @@ impl Removals {
             Ok(()) | Err(MatrixError::NoSuchRoom(_)) => {}
             Err(error) => return Err(error.into()),
         }
-        self.restrict_sender(&pending).await?;
+        self.restrict_sender(room, &pending).await?;
         let mut tx = database::begin(&self.db).await?;
         if store::finish(&mut tx, room, event_id, self.clock.now()).await? {
             metrics::counter!("matchday_removals_total", "source" => pending.source).increment(1);
@@ -225,27 +226,35 @@ impl Removals {
         Ok(())
     }
 
-    /// Mutes or bans the sender of a removed message, as its filter or the escalation says.
-    async fn restrict_sender(&self, pending: &Pending) -> Result<(), RemovalError> {
+    /// Mutes or bans the sender of a removed message, as its filter or the escalation says. Any user can create a room, so
+    /// the moderators of a fan room only cause a mute in that room.
+    async fn restrict_sender(&self, room: RoomId, pending: &Pending) -> Result<(), RemovalError> {
         let (homeserver, now) = (self.homeserver()?, self.clock.now());
         if let Some(seconds) = pending.mute_seconds {
             let length = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
-            self.restrict(homeserver, pending, Step::Mute(length)).await?;
+            self.restrict(homeserver, pending, None, Step::Mute(length)).await?;
         }
         if matches!(pending.source.as_str(), "sender" | "slow_mode") {
             return Ok(());
         }
         let since = now - self.settings.escalation_period;
-        let offences = store::offences(&self.db, &pending.sender, since, pending.planned_at).await?;
+        let fan_room = (pending.source == "moderator" && pending.creator_id.is_some()).then_some(room);
+        let offences = store::offences(&self.db, &pending.sender, fan_room, since, pending.planned_at).await?;
         let step = rules::offence(&offences).and_then(|number| rules::consequence(&self.settings.escalation, number));
         match step {
-            Some(step) => self.restrict(homeserver, pending, step).await,
+            Some(step) => self.restrict(homeserver, pending, fan_room, step).await,
             None => Ok(()),
         }
     }
 
-    /// Applies a consequence.
-    async fn restrict(&self, homeserver: &Homeserver, pending: &Pending, step: Step) -> Result<(), RemovalError> {
+    /// Applies a consequence: in the whole service, or in a fan room.
+    async fn restrict(
+        &self,
+        homeserver: &Homeserver,
+        pending: &Pending,
+        fan_room: Option<RoomId>,
+        step: Step,
+    ) -> Result<(), RemovalError> {
         let localpart = pending.sender.strip_prefix('@').and_then(|id| id.split_once(':')).map(|(name, _)| name);
         // Users of other servers have no account here.
         let Some(name) = localpart.filter(|name| homeserver.user_id(name).is_ok_and(|id| id == pending.sender)) else {
@@ -260,7 +269,35 @@ impl Removals {
         let operator = Operator::new(SERVICE, format!("Message removed: {}", pending.reason));
         // Measured from the decision, so that a repeated attempt does not prolong it.
         let until = pending.planned_at + length;
+        if let Some(room) = fan_room {
+            return self.mute_in_room(pending, room, account.id, until).await;
+        }
         Ok(self.moderation.restrict_until(account.id, restriction, until, &operator).await?)
+    }
+
+    /// Mutes a user in a fan room, unless they moderate it or are muted there for longer already.
+    async fn mute_in_room(
+        &self,
+        pending: &Pending,
+        room: RoomId,
+        user_id: UserId,
+        until: OffsetDateTime,
+    ) -> Result<(), RemovalError> {
+        let now = self.clock.now();
+        let mut tx = database::begin(&self.db).await?;
+        roles::lock_room(&mut tx, room).await?;
+        if until <= now
+            || pending.creator_id == Some(user_id)
+            || roles::is_moderator(&mut *tx, room, user_id).await?
+            || roles::muted_until(&mut *tx, room, user_id, now).await?.is_some_and(|muted| muted >= until)
+        {
+            return Ok(());
+        }
+        roles::mute(&mut tx, room, &RoomMute { user_id, until }, &pending.reason, SERVICE, now).await?;
+        roles::change_powers_in(&mut tx, room).await?;
+        tx.commit().await?;
+        self.outbox_written.notify_one();
+        Ok(())
     }
 
     /// A message of a room.

@@ -10,8 +10,9 @@ section! {
     /// Consequences of removed messages for their senders.
     removals: Settings {
         /// Consequences of a user's first, second and further offences: warn, mute:TIME or ban:TIME. The last one applies
-        /// to all further offences. An offence is a message removed by a moderator, an operator or a filter, together with
-        /// those removed within ten minutes after it.
+        /// to all further offences. An offence is a message removed by an operator, a filter or a moderator of a match room,
+        /// together with those removed within ten minutes after it. Messages that the moderators of a fan room remove count
+        /// in that room only, and mute there.
         escalation: Vec<Step> = "warn,mute:1h,mute:24h",
         /// Time after which an offence no longer counts.
         escalation_period: Duration = "30d",

@@ -1,6 +1,9 @@
 use sqlx::{PgConnection, PgExecutor};
 use time::OffsetDateTime;
-use web::{ids::RoomId, paging::Paging};
+use web::{
+    ids::{RoomId, UserId},
+    paging::Paging,
+};
 
 /// A removal that is not carried out yet.
 #[derive(Clone, Debug)]
@@ -11,6 +14,8 @@ pub(super) struct Pending {
     pub(super) reason: String,
     pub(super) mute_seconds: Option<i32>,
     pub(super) planned_at: OffsetDateTime,
+    /// Creator of the room, if it is a fan room.
+    pub(super) creator_id: Option<UserId>,
 }
 
 /// A removed message.
@@ -34,7 +39,8 @@ pub(super) async fn pending(
 ) -> sqlx::Result<Option<Pending>> {
     sqlx::query_as!(
         Pending,
-        r#"select r.matrix_id as "matrix_room!", m.sender, m.source, m.reason, m.mute_seconds, m.planned_at
+        r#"select r.matrix_id as "matrix_room!", m.sender, m.source, m.reason, m.mute_seconds, m.planned_at,
+                  r.creator_id as "creator_id: UserId"
            from removals m join rooms r on r.id = m.room_id
            where m.room_id = $1 and m.event_id = $2 and m.removed_at is null and r.matrix_id is not null"#,
         room.0,
@@ -63,19 +69,24 @@ pub(super) async fn finish(
 }
 
 /// Times at which removals of a sender's messages were planned that count as offences, up to and including one of them.
+/// Removals by the moderators of a fan room count in that room only, and no others count there.
 pub(super) async fn offences(
     executor: impl PgExecutor<'_>,
     sender: &str,
+    fan_room: Option<RoomId>,
     since: OffsetDateTime,
     until: OffsetDateTime,
 ) -> sqlx::Result<Vec<OffsetDateTime>> {
     sqlx::query_scalar!(
-        "select planned_at from removals
-         where sender = $1 and planned_at > $2 and planned_at <= $3 and source not in ('sender', 'slow_mode')
-         order by planned_at",
+        "select m.planned_at from removals m join rooms r on r.id = m.room_id
+         where m.sender = $1 and m.planned_at > $2 and m.planned_at <= $3
+           and case when m.source = 'moderator' and r.creator_id is not null then r.id = $4
+                    else $4::bigint is null and m.source not in ('sender', 'slow_mode') end
+         order by m.planned_at",
         sender,
         since,
         until,
+        fan_room.map(|room| room.0),
     )
     .fetch_all(executor)
     .await

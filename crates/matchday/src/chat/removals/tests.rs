@@ -221,6 +221,35 @@ async fn repeated_offences_escalate() {
     .await;
 }
 
+/// Any user can create a room, so its moderators must not be able to mute users elsewhere.
+#[tokio::test]
+async fn offences_in_fan_room_count_there_only() {
+    let changes = [("MATCHDAY_REMOVALS__ESCALATION", "warn,mute:1h")];
+    TestApp::run_with_chat(&changes, async |app| {
+        let (owner, speaker) = (fan(app, 16).await, fan(app, 17).await);
+        let (room, elsewhere) = (room_of(&owner, false).await, room_of(&speaker, false).await);
+        for text in ["One", "Two"] {
+            let message = say(&speaker, &room, text).await;
+            remove(&owner, &room, &message, Some("Off topic")).await.expect(200);
+            app.clock.advance(time::Duration::minutes(10));
+        }
+        assert_eq!(restrictions(app, speaker.id).await, (None, None));
+        let refused = speaker.post(&path(&room, "messages"), json!({"body": "Three"})).await.expect(403);
+        assert_eq!(refused["code"], "muted");
+        let message = say(&speaker, &elsewhere, "Here").await;
+        // Removals by operators count for the service, and those by moderators do not add to them.
+        let (operator, address) = (Operator::new("kim", "Spam"), elsewhere.parse().expect("an address"));
+        app.app.removals.remove_by_operator(&address, &message, &operator).await.expect("removed");
+        assert_eq!(restrictions(app, speaker.id).await, (None, None), "a warning");
+        app.clock.advance(time::Duration::minutes(10));
+        let message = say(&speaker, &elsewhere, "Again").await;
+        app.app.removals.remove_by_operator(&address, &message, &operator).await.expect("removed");
+        assert_eq!(restrictions(app, speaker.id).await, (Some(60), None));
+        app.published().await;
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn mute_of_filter_does_not_shorten_longer_one() {
     TestApp::run_with_chat(&[], async |app| {

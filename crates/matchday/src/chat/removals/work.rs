@@ -11,8 +11,6 @@ impl Removals {
     /// Consumer settings for the `work.removal.>` subjects.
     pub fn work() -> WorkSpec {
         WorkSpec {
-            // The homeserver may be down for a day, and the message must still be removed afterwards.
-            attempts: 10_000,
             longest_pause: Duration::from_secs(30),
             at_once: 8,
             ..WorkSpec::new("removals", Stream::Work, "work.removal.>")

@@ -109,7 +109,10 @@ impl From<RoomError> for ApiError {
                 let message = "The statistics of this room are being computed. Try again in a few seconds.";
                 Self::unavailable("statistics_pending", message).after(RETRY_AFTER)
             }
-            error @ (RoomError::Chat(_) | RoomError::Slow) => {
+            RoomError::TooMany => {
+                Self::new(StatusCode::CONFLICT, "too_many_rooms", "You have created as many rooms as you can.")
+            }
+            error @ (RoomError::Chat(_) | RoomError::Slow | RoomError::ForeignAccount) => {
                 tracing::warn!(%error, "room request failed");
                 Self::unavailable("chat_unavailable", "Chat is unavailable. Try again shortly.").after(RETRY_AFTER)
             }
@@ -196,6 +199,7 @@ impl From<Room> for RoomItem {
     responses(
         (status = 201, body = RoomCreated),
         (status = 403, description = "The caller is muted (`muted`)", body = ErrorBody),
+        (status = 409, description = "The caller has created 100 rooms (`too_many_rooms`)", body = ErrorBody),
         (status = 429, description = "Too many requests; retry after `Retry-After` seconds", body = ErrorBody),
         (status = 503, description = "Chat is unavailable (`chat_unavailable`); retry after `Retry-After` seconds", body = ErrorBody),
     ))]
@@ -206,7 +210,7 @@ pub(super) async fn create_room(
 ) -> Result<impl IntoResponse, ApiError> {
     permitted(rooms.permit(Action::Create, user.id).await)?;
     let created = rooms.create(user.id, &wish.into()).await;
-    if matches!(created, Err(RoomError::Chat(_) | RoomError::Slow)) {
+    if matches!(created, Err(RoomError::Chat(_) | RoomError::Slow | RoomError::ForeignAccount)) {
         rooms.give_back(Action::Create, user.id).await;
     }
     let body = RoomCreated { message: "Room created.", data: created?.into() };
@@ -513,7 +517,14 @@ pub(super) async fn send_message(
 ) -> Result<impl IntoResponse, ApiError> {
     permitted(rooms.permit(Action::Send, user.id).await)?;
     let sent = rooms.send(user.id, &address, &wish.body, key).await;
-    if matches!(sent, Err(RoomError::Busy { .. } | RoomError::SlowMode { .. } | RoomError::Slow | RoomError::Chat(_))) {
+    if matches!(
+        sent,
+        Err(RoomError::Busy { .. }
+            | RoomError::SlowMode { .. }
+            | RoomError::Slow
+            | RoomError::Chat(_)
+            | RoomError::ForeignAccount)
+    ) {
         rooms.give_back(Action::Send, user.id).await;
     }
     let SentMessage { event_id, matrix_id, joined, sent_at } = sent?;

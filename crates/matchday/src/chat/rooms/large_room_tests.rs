@@ -5,7 +5,7 @@ use platform::{clock::Clock as _, redis_client};
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, PgPool};
 use time::{Duration, OffsetDateTime};
-use web::ids::RoomId;
+use web::ids::{RoomId, UserId};
 
 use super::{census, store};
 use crate::testing::{TestApp, TestUser, eventually};
@@ -436,6 +436,60 @@ async fn predictions_of_large_room_are_listed_once() {
             assert_eq!(listed, expected, "{rooms:?} {filter}");
             assert!(pages < 40, "{pages} pages");
         }
+    })
+    .await;
+}
+
+/// Inserts rooms of a fan that opened some minutes ago.
+async fn insert_rooms(app: &TestApp, name: &str, creator: UserId, count: i32, minutes: i64) {
+    let opened = app.clock.now() - Duration::minutes(minutes);
+    run(
+        &app.app.core.db,
+        &format!(
+            "with made as (
+               insert into rooms (creator_id, matrix_id, alias, name, is_private, created_at, made_until, opened_at)
+               select {creator}, '!{name}' || n || ':example.org', '{name}' || n, '{name}', '{name}' like 'private%', '{opened}',
+                      '{opened}', '{opened}' from generate_series(1, {count}) n returning id)
+             insert into room_activity (room_id, member_count, last_activity, compared_at)
+               select id, 0, '{opened}', '{opened}' from made"
+        ),
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn total_of_rooms_is_exact_without_counting_old_ones() {
+    TestApp::run(async |app| {
+        let (caller, friend, blocked) = (app.user().await, app.user().await, app.user().await);
+        let total = async |query: &str| {
+            let listed = caller.get(&format!("/api/auth/chat-rooms?per_page=1{query}")).await.expect(200);
+            listed["meta"]["total"].as_i64().expect("a number")
+        };
+        insert_rooms(app, "old", friend.id, 7, 5).await;
+        insert_rooms(app, "new", friend.id, 3, 0).await;
+        insert_rooms(app, "private", friend.id, 4, 5).await;
+        insert_rooms(app, "hidden", blocked.id, 2, 5).await;
+        let db = &app.app.core.db;
+        run(
+            db,
+            &format!(
+                "insert into room_members (user_id, room_id, membership, changed_at)
+                   select {}, id, 'join', now() from rooms where alias = 'private1';
+                 insert into blocks (user_id, blocked_id, created_at) values ({}, {}, now())",
+                caller.id, caller.id, blocked.id
+            ),
+        )
+        .await;
+        assert_eq!((total("").await, total("&search=ne").await, total("&joined=true").await), (11, 3, 1));
+        // Found at once, although the number of old rooms is kept.
+        insert_rooms(app, "newer", caller.id, 1, 0).await;
+        assert_eq!((total("").await, total("&search=ne").await), (12, 4));
+        let slot = app.app.rooms.inner.counts.get(&None).expect("a count");
+        let mut kept = slot.lock().await.expect("a count");
+        assert_eq!(kept.public, 9, "old rooms, also hidden ones");
+        (kept.public, kept.at) = (1_009, kept.at + std::time::Duration::from_hours(1));
+        *slot.lock().await = Some(kept);
+        assert_eq!(total("").await, 1_012, "not counted again");
     })
     .await;
 }

@@ -42,6 +42,9 @@ const MAKING: time::Duration = time::Duration::seconds(30);
 /// longer creating it.
 const CERTAINLY_OVER: time::Duration = time::Duration::minutes(2);
 
+/// Number of rooms that a user may create. Rooms are never closed, and each takes memory on the homeserver.
+const MOST_ROOMS: i64 = 100;
+
 /// Time for which an identical request of the same user returns the same room. Covers double taps and lost responses.
 const SAME_WISH_FOR: time::Duration = time::Duration::minutes(1);
 
@@ -93,6 +96,7 @@ impl Rooms {
             stand: None,
             creator_id: Some(user),
             is_private: wish.is_private,
+            league_id: None,
         };
         let now = inner.clock.now();
         let mut tx = platform::database::begin(&inner.db).await?;
@@ -101,6 +105,9 @@ impl Rooms {
         let room = if let Some(begun) = store::same_wish(&mut tx, &row, now - SAME_WISH_FOR).await? {
             begun
         } else {
+            if store::count_of_creator(&mut *tx, user).await? >= MOST_ROOMS {
+                return Err(RoomError::TooMany);
+            }
             let mut made = store::insert(&mut tx, &[row], now, now).await?;
             made.pop().ok_or(sqlx::Error::RowNotFound)?.id
         };
@@ -131,13 +138,19 @@ impl Rooms {
         let inner = &*self.inner;
         let homeserver = self.homeserver()?;
         inner.bot.get_or_try_init(|| homeserver.ensure_bot()).await?;
-        let creator = match room.creator_id {
+        // The members of a league join their room one by one, its owner too.
+        let creator = match room.creator_id.filter(|_| room.league_id.is_none()) {
             Some(user) => Some(inner.chat.account(user).await?),
             None => None,
         };
-        let moderator = creator.as_ref().map(|account| account.username.as_str());
-        let wanted =
-            NewRoom { alias: &room.alias, name: &room.name, topic: &room.topic, private: room.is_private, moderator };
+        let wanted = NewRoom {
+            alias: &room.alias,
+            name: &room.name,
+            topic: &room.topic,
+            private: room.is_private,
+            bot_invites: room.league_id.is_some(),
+            moderator: creator.as_ref().map(|account| account.username.as_str()),
+        };
         let now = inner.clock.now();
         let expired = room.half_made_at.is_some_and(|since| now - since > CERTAINLY_OVER);
         let half_made = if expired { IncompleteRoom::Discard } else { IncompleteRoom::Wait };
@@ -154,6 +167,9 @@ impl Rooms {
                 homeserver.invite(&matrix_id, None, creator.username.as_str()).await?;
             }
             self.enter_patiently(creator, room, &matrix_id).await?;
+        }
+        if room.league_id.is_some() {
+            self.apply_powers(room.id).await?;
         }
         let mut tx = platform::database::begin(&inner.db).await?;
         let opened = store::open(&mut tx, room.id, inner.clock.now()).await?;
@@ -276,6 +292,7 @@ impl Rooms {
                     stand: Some(1),
                     creator_id: None,
                     is_private: false,
+                    league_id: None,
                 })
                 .collect();
             let now = self.inner.clock.now();
@@ -336,7 +353,7 @@ impl Rooms {
         Ok(())
     }
 
-    fn fresh_alias(&self, kind: &str) -> String {
+    pub(super) fn fresh_alias(&self, kind: &str) -> String {
         fresh_alias(kind, &*self.inner.random, &*self.inner.clock)
     }
 }
@@ -365,6 +382,7 @@ pub(super) async fn plan_stand(
         stand: Some(stand),
         creator_id: None,
         is_private: false,
+        league_id: None,
     };
     let now = clock.now();
     let mut rooms = store::insert(connection, &[row], now, now).await?;

@@ -2,7 +2,7 @@
 //! bot creates them on the homeserver; this module decides who may see and join them.
 
 mod census;
-mod group_rooms;
+pub mod group_rooms;
 mod handlers;
 mod joining;
 #[cfg(test)]

@@ -3,8 +3,9 @@
 
 use std::{
     collections::HashMap,
+    convert::Infallible,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use matrix_appservice::{Error as MatrixError, Homeserver, Invited, OwnedRoomId, RoomId as MatrixRoomId};
@@ -25,7 +26,7 @@ use time::OffsetDateTime;
 use tokio::sync::{Notify, OnceCell, Semaphore};
 use web::{
     fields::Search,
-    ids::{MatchId, RoomId, UserId},
+    ids::{LeagueId, MatchId, RoomId, UserId},
     paging::Paging,
 };
 
@@ -61,6 +62,23 @@ const MANY_LINES: usize = 1_000;
 /// Number of concurrent computations of statistics in this process.
 const COMPUTATIONS_AT_ONCE: usize = 2;
 
+/// Number of searches whose number of rooms is kept.
+const COUNTS: usize = 1_000;
+
+const COUNTS_KEPT_FOR: Duration = Duration::from_secs(1);
+
+/// Time after which a room that opened is certainly committed. Newer rooms are counted at each request, so that callers find
+/// their own.
+const OPENING: time::Duration = time::Duration::minutes(1);
+
+/// Number of public rooms that opened until a time.
+#[derive(Clone, Copy)]
+pub(super) struct Counted {
+    pub(super) until: OffsetDateTime,
+    pub(super) public: i64,
+    pub(super) at: Instant,
+}
+
 /// Service for chat rooms.
 #[derive(Clone)]
 pub struct Rooms {
@@ -87,6 +105,8 @@ pub(super) struct Inner {
     /// Computations of the statistics of large rooms.
     pub(super) computing: SingleFlight<RoomId>,
     pub(super) computing_slots: Semaphore,
+    /// Numbers of older public rooms, by the pattern of a search.
+    pub(super) counts: quick_cache::sync::Cache<Option<String>, Arc<tokio::sync::Mutex<Option<Counted>>>>,
     /// Set once the bot is registered on the homeserver.
     pub(super) bot: OnceCell<()>,
 }
@@ -115,6 +135,8 @@ pub struct Room {
     pub half_made_at: Option<OffsetDateTime>,
     /// Shortest time between two messages of a member. Zero if the room is not in slow mode.
     pub slow_mode_seconds: i32,
+    /// League whose members may be in the room. Only the bot invites them.
+    pub league_id: Option<LeagueId>,
 }
 
 /// Request for a new room.
@@ -221,6 +243,8 @@ pub enum RoomError {
     /// The invited user has blocked the caller.
     #[error("the invited user has blocked the caller")]
     Refused,
+    #[error("the caller has created too many rooms")]
+    TooMany,
     /// An operator muted the caller, or a moderator muted them in this room.
     #[error("the caller is muted")]
     Muted,
@@ -245,6 +269,9 @@ pub enum RoomError {
     /// The homeserver took too long, but works. The action may still happen.
     #[error("the homeserver is slow")]
     Slow,
+    /// The homeserver's account with the name of the user was not created by this service.
+    #[error("the chat account was not created by this service")]
+    ForeignAccount,
     /// Chat is unavailable, for this reason.
     #[error("chat is unavailable: {0}")]
     Chat(String),
@@ -253,6 +280,13 @@ pub enum RoomError {
     /// An outbox message could not be serialised.
     #[error(transparent)]
     Message(#[from] serde_json::Error),
+}
+
+impl RoomError {
+    /// Whether a retry by a worker cannot succeed.
+    pub fn is_final(&self) -> bool {
+        matches!(self, Self::NotAllowed | Self::Muted | Self::NoSuchUser | Self::ForeignAccount)
+    }
 }
 
 impl From<MatrixError> for RoomError {
@@ -283,6 +317,9 @@ impl From<ChatError> for RoomError {
             ChatError::Homeserver(error) => error.into(),
             ChatError::Muted => Self::Muted,
             ChatError::Busy => Self::Slow,
+            ChatError::ForeignAccount => Self::ForeignAccount,
+            // The account of the user was deleted.
+            ChatError::SessionEnded => Self::NoSuchUser,
             ChatError::Session(SessionError::Database(error)) => Self::Database(error),
             other => Self::Chat(other.to_string()),
         }
@@ -326,6 +363,7 @@ impl Rooms {
             lines: Mutex::default(),
             computing: SingleFlight::default(),
             computing_slots: Semaphore::new(COMPUTATIONS_AT_ONCE),
+            counts: quick_cache::sync::Cache::new(COUNTS),
             bot: OnceCell::new(),
         };
         Self { inner: Arc::new(inner) }
@@ -396,7 +434,37 @@ impl Rooms {
         filter: &RoomFilter,
         paging: Paging,
     ) -> sqlx::Result<(Vec<ListedRoom>, i64)> {
-        reader.read(async |db| store::list(&db, user, filter, paging).await).await
+        let read = async |db: PgPool| {
+            let (rooms, total) = store::list(&db, user, filter, paging).await?;
+            match total {
+                Some(total) => Ok((rooms, total)),
+                None => Ok((rooms, self.count(&db, user, filter.search.as_ref()).await?)),
+            }
+        };
+        reader.read(read).await
+    }
+
+    /// Number of rooms that a user may see. The number of older public rooms is the same for all users, and kept for a
+    /// second; requests that find none wait for the first one.
+    async fn count(&self, db: &PgPool, user: UserId, search: Option<&Search>) -> sqlx::Result<i64> {
+        let (inner, pattern) = (&*self.inner, search.map(Search::pattern));
+        let slot = inner.counts.get_or_insert_with(&pattern, || Ok::<_, Infallible>(Arc::default()));
+        let slot = match slot {
+            Ok(slot) => slot,
+            Err(never) => match never {},
+        };
+        let mut counted = slot.lock().await;
+        let (until, public) = match *counted {
+            Some(Counted { until, public, at }) if at.elapsed() < COUNTS_KEPT_FOR => (until, public),
+            _ => {
+                let (at, until) = (Instant::now(), inner.clock.now() - OPENING);
+                let public = store::count_public(db, pattern.as_deref(), until).await?;
+                *counted = Some(Counted { until, public, at });
+                (until, public)
+            }
+        };
+        drop(counted);
+        Ok(public + store::count_difference(db, user, pattern.as_deref(), until).await?)
     }
 
     /// A page of all open rooms, or those of a match, latest first, and the total; for operators and backends.
@@ -530,6 +598,13 @@ impl Rooms {
         if blocks::has_blocked(&inner.db, guest.id, user).await? {
             return Err(RoomError::Refused);
         }
+        if let Some(league) = room.league_id {
+            if !store::is_in_league(&inner.db, league, guest.id).await? {
+                return Err(RoomError::NotAllowed);
+            }
+            let membership = self.invite_by_bot(guest.id, &room).await?;
+            return if membership == Membership::Join { Err(RoomError::AlreadyMember) } else { Ok(()) };
+        }
         inner.chat.account(guest.id).await?;
         let matrix_id = address_of(room.matrix_id.as_deref().unwrap_or_default())?;
         let by = Some(account.username.as_str());
@@ -560,6 +635,10 @@ impl Rooms {
     pub(super) async fn speaker(&self, user: UserId) -> Result<Account, RoomError> {
         let account = self.inner.chat.account(user).await?;
         if account.muted_at.is_some() { Err(RoomError::Muted) } else { Ok(account) }
+    }
+
+    pub fn has_homeserver(&self) -> bool {
+        self.inner.chat.homeserver().is_some()
     }
 
     pub(super) fn homeserver(&self) -> Result<&Homeserver, RoomError> {

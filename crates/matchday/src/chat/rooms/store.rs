@@ -4,7 +4,7 @@ use sqlx::{PgConnection, PgExecutor};
 use time::OffsetDateTime;
 use web::{
     fields::Search,
-    ids::{MatchId, RoomId, TournamentId, UserId},
+    ids::{LeagueId, MatchId, RoomId, TournamentId, UserId},
     paging::Paging,
 };
 
@@ -24,9 +24,10 @@ pub(super) struct NewRow<'a> {
     pub(super) stand: Option<i32>,
     pub(super) creator_id: Option<UserId>,
     pub(super) is_private: bool,
+    pub(super) league_id: Option<LeagueId>,
 }
 
-/// Inserts rooms; skips rooms whose alias or stand exists already. A process must claim a room before it creates the
+/// Inserts rooms; skips rooms whose alias, stand or league has one already. A process must claim a room before it creates the
 /// room on the homeserver, unless the room is inserted with a claim until `made_until`.
 pub(super) async fn insert(
     connection: &mut PgConnection,
@@ -41,16 +42,18 @@ pub(super) async fn insert(
     let stands: Vec<Option<i32>> = rooms.iter().map(|room| room.stand).collect();
     let creators: Vec<Option<i64>> = rooms.iter().map(|room| room.creator_id.map(|id| id.0)).collect();
     let private: Vec<bool> = rooms.iter().map(|room| room.is_private).collect();
+    let leagues: Vec<Option<i64>> = rooms.iter().map(|room| room.league_id.map(|id| id.0)).collect();
     let made = sqlx::query_as!(
         Room,
-        r#"insert into rooms (alias, name, topic, event_id, stand, creator_id, is_private, created_at, made_until)
-           select alias, name, topic, event_id, stand, creator_id, is_private, $8, $9
-           from unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::integer[], $6::bigint[], $7::boolean[])
-             as r (alias, name, topic, event_id, stand, creator_id, is_private)
+        r#"insert into rooms (alias, name, topic, event_id, stand, creator_id, is_private, league_id, created_at, made_until)
+           select alias, name, topic, event_id, stand, creator_id, is_private, league_id, $9, $10
+           from unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::integer[], $6::bigint[], $7::boolean[],
+                       $8::bigint[])
+             as r (alias, name, topic, event_id, stand, creator_id, is_private, league_id)
            on conflict do nothing
            returning id as "id: RoomId", matrix_id, alias, name, topic, event_id as "event_id: MatchId", stand,
                      creator_id as "creator_id: UserId", is_private, created_at, opened_at, half_made_at,
-                  slow_mode_seconds"#,
+                  slow_mode_seconds, league_id as "league_id: LeagueId""#,
         &aliases as &[&str],
         &names as &[&str],
         &topics as &[&str],
@@ -58,6 +61,7 @@ pub(super) async fn insert(
         &stands as &[Option<i32>],
         &creators as &[Option<i64>],
         &private,
+        &leagues as &[Option<i64>],
         now,
         made_until,
     )
@@ -84,7 +88,7 @@ pub(super) async fn same_wish(
     sqlx::query_scalar!(
         r#"select id as "id: RoomId" from rooms
            where creator_id = $1 and name = $2 and topic = $3 and event_id is not distinct from $4 and is_private = $5
-             and discarded_at is null and (opened_at is null or opened_at > $6)
+             and league_id is null and discarded_at is null and (opened_at is null or opened_at > $6)
            order by id desc limit 1"#,
         like.creator_id.map(|id| id.0),
         like.name,
@@ -95,6 +99,47 @@ pub(super) async fn same_wish(
     )
     .fetch_optional(connection)
     .await
+}
+
+/// Number of rooms that a user has created as a fan.
+pub(super) async fn count_of_creator(executor: impl PgExecutor<'_>, user: UserId) -> sqlx::Result<i64> {
+    sqlx::query_scalar!(
+        r#"select count(*) as "count!" from rooms
+           where creator_id = $1 and league_id is null and discarded_at is null"#,
+        user.0,
+    )
+    .fetch_one(executor)
+    .await
+}
+
+/// Returns the room of a league, also if it is not open.
+pub(super) async fn of_league(executor: impl PgExecutor<'_>, league: LeagueId) -> sqlx::Result<Option<Room>> {
+    sqlx::query_as!(
+        Room,
+        r#"select id as "id: RoomId", matrix_id, alias, name, topic, event_id as "event_id: MatchId", stand,
+                  creator_id as "creator_id: UserId", is_private, created_at, opened_at, half_made_at,
+                  slow_mode_seconds, league_id as "league_id: LeagueId"
+           from rooms where league_id = $1"#,
+        league.0,
+    )
+    .fetch_optional(executor)
+    .await
+}
+
+/// Whether a user is a member of a league.
+pub(super) async fn is_in_league(executor: impl PgExecutor<'_>, league: LeagueId, user: UserId) -> sqlx::Result<bool> {
+    sqlx::query_scalar!(
+        r#"select exists (select 1 from league_members where user_id = $1 and league_id = $2) as "is_member!""#,
+        user.0,
+        league.0,
+    )
+    .fetch_one(executor)
+    .await
+}
+
+pub(super) async fn set_creator(connection: &mut PgConnection, room: RoomId, creator: UserId) -> sqlx::Result<()> {
+    sqlx::query!("update rooms set creator_id = $2 where id = $1", room.0, creator.0).execute(connection).await?;
+    Ok(())
 }
 
 /// Claims the creation of a room. Returns whether the claim succeeded.
@@ -186,7 +231,7 @@ pub(super) async fn get(executor: impl PgExecutor<'_>, room: RoomId) -> sqlx::Re
         Room,
         r#"select id as "id: RoomId", matrix_id, alias, name, topic, event_id as "event_id: MatchId", stand,
                   creator_id as "creator_id: UserId", is_private, created_at, opened_at, half_made_at,
-                  slow_mode_seconds
+                  slow_mode_seconds, league_id as "league_id: LeagueId"
            from rooms where id = $1"#,
         room.0,
     )
@@ -200,7 +245,7 @@ pub(super) async fn find(executor: impl PgExecutor<'_>, matrix_id: &str) -> sqlx
         Room,
         r#"select id as "id: RoomId", matrix_id, alias, name, topic, event_id as "event_id: MatchId", stand,
                   creator_id as "creator_id: UserId", is_private, created_at, opened_at, half_made_at,
-                  slow_mode_seconds
+                  slow_mode_seconds, league_id as "league_id: LeagueId"
            from rooms where matrix_id = $1 and opened_at is not null"#,
         matrix_id,
     )
@@ -302,7 +347,7 @@ pub(super) async fn discard(
            where id = $1 and opened_at is null and (made_until <= $2 or discarded_at is not null)
            returning id as "id: RoomId", matrix_id, alias, name, topic, event_id as "event_id: MatchId", stand,
                      creator_id as "creator_id: UserId", is_private, created_at, opened_at, half_made_at,
-                  slow_mode_seconds"#,
+                  slow_mode_seconds, league_id as "league_id: LeagueId""#,
         room.0,
         now,
     )
@@ -336,7 +381,7 @@ pub(super) async fn of_user(executor: impl PgExecutor<'_>, user: UserId) -> sqlx
     let rows = sqlx::query!(
         r#"select r.id as "id: RoomId", r.matrix_id, r.alias, r.name, r.topic, r.event_id as "event_id: MatchId", r.stand,
                   r.creator_id as "creator_id: UserId", r.is_private, r.created_at, r.opened_at, r.half_made_at,
-                  r.slow_mode_seconds, m.membership
+                  r.slow_mode_seconds, r.league_id as "league_id: LeagueId", m.membership
            from room_members m join rooms r on r.id = m.room_id
            where m.user_id = $1 and m.membership in ('join', 'invite') and r.matrix_id is not null order by r.id"#,
         user.0,
@@ -360,15 +405,72 @@ pub(super) async fn of_user(executor: impl PgExecutor<'_>, user: UserId) -> sqlx
                 opened_at: row.opened_at,
                 half_made_at: row.half_made_at,
                 slow_mode_seconds: row.slow_mode_seconds,
+                league_id: row.league_id,
             };
             Ok((room, membership))
         })
         .collect()
 }
 
+/// Number of public rooms that opened until a time and match a pattern.
+pub(super) async fn count_public(
+    executor: impl PgExecutor<'_>,
+    pattern: Option<&str>,
+    until: OffsetDateTime,
+) -> sqlx::Result<i64> {
+    let Some(pattern) = pattern else {
+        return sqlx::query_scalar!(
+            r#"select count(*) as "count!" from rooms where not is_private and opened_at <= $1"#,
+            until,
+        )
+        .fetch_one(executor)
+        .await;
+    };
+    sqlx::query_scalar!(
+        r#"select count(*) as "count!" from rooms
+           where not is_private and opened_at <= $1 and lower(name) like lower($2)"#,
+        until,
+        pattern,
+    )
+    .fetch_one(executor)
+    .await
+}
+
+/// Difference between the number of rooms that a user may see and the number of public rooms that opened until a time:
+/// newer rooms, private rooms of the user, and rooms whose creator the user has blocked. The limit is never reached; it
+/// makes PostgreSQL use the index for any time.
+pub(super) async fn count_difference(
+    executor: impl PgExecutor<'_>,
+    user: UserId,
+    pattern: Option<&str>,
+    until: OffsetDateTime,
+) -> sqlx::Result<i64> {
+    sqlx::query_scalar!(
+        r#"with blocked as materialized (select blocked_id from blocks where user_id = $1)
+           select (select count(*) from (
+                       select is_private, name from rooms where opened_at > $3 order by opened_at desc limit 10000
+                   ) as r
+                   where not r.is_private and ($2::text is null or lower(r.name) like lower($2)))
+                + (select count(*) from room_members m join rooms r on r.id = m.room_id
+                   where m.user_id = $1 and m.membership in ('join', 'invite') and r.is_private
+                     and r.opened_at is not null and r.creator_id <> all (array(select blocked_id from blocked))
+                     and ($2::text is null or lower(r.name) like lower($2)))
+                - (select count(*) from rooms r
+                   where r.creator_id = any (array(select blocked_id from blocked)) and not r.is_private
+                     and r.opened_at is not null and ($2::text is null or lower(r.name) like lower($2)))
+                as "difference!""#,
+        user.0,
+        pattern,
+        until,
+    )
+    .fetch_one(executor)
+    .await
+}
+
 /// A row of a list. An empty page has one row with only the total.
 struct ListRow {
-    total: i64,
+    /// Null if the total is counted separately.
+    total: Option<i64>,
     member_count: Option<i64>,
     is_joined: Option<bool>,
     last_activity: Option<OffsetDateTime>,
@@ -384,7 +486,8 @@ struct ListRow {
     away_team: Option<String>,
 }
 
-/// Returns a page of the rooms that a user may see, most recently active first, and the total, in one query.
+/// Returns a page of the rooms that a user may see, most recently active first. Also returns the total, if it is small: of
+/// the rooms that the user has joined, or of those of a match.
 ///
 /// The query has four variants, one for each combination of filters. A prepared statement soon gets one generic plan,
 /// and a single plan for all filters would be bad for most of them.
@@ -393,10 +496,10 @@ pub(super) async fn list(
     user: UserId,
     filter: &RoomFilter,
     paging: Paging,
-) -> sqlx::Result<(Vec<ListedRoom>, i64)> {
+) -> sqlx::Result<(Vec<ListedRoom>, Option<i64>)> {
     let (event, pattern) = (filter.event_id.map(|id| id.0), filter.search.as_ref().map(Search::pattern));
     macro_rules! listed {
-        ($filters:tt) => {
+        ($total:tt, $filters:tt) => {
             sqlx::query_as!(
                 ListRow,
                 r#"with mine as materialized (
@@ -414,7 +517,9 @@ pub(super) async fn list(
                    ), page as (
                        select * from matching order by last_activity desc, id desc limit $5 offset $6
                    )
-                   select (select count(*) from matching) as "total!", p.member_count as "member_count?",
+                   select "#
+                    + $total
+                    + r#" as total, p.member_count as "member_count?",
                           p.is_joined as "is_joined?", p.last_activity as "last_activity?",
                           r.matrix_id, r.name as "name?", r.topic as "topic?", r.is_private as "is_private?", r.stand,
                           r.slow_mode_seconds as "slow_mode_seconds?", e.id as "event_id?: MatchId", e.start_time as "start_time?", h.name as "home_team?",
@@ -439,17 +544,21 @@ pub(super) async fn list(
     }
     let rows = if filter.joined {
         listed!(
+            "(select count(*) from matching)",
             " and $2 and m.membership = 'join' and ($3::bigint is null or r.event_id = $3)
               and ($4::text is null or lower(r.name) like lower($4))"
         )
     } else if event.is_some() {
-        listed!(" and not $2 and r.event_id = $3 and ($4::text is null or lower(r.name) like lower($4))")
+        listed!(
+            "(select count(*) from matching)",
+            " and not $2 and r.event_id = $3 and ($4::text is null or lower(r.name) like lower($4))"
+        )
     } else if pattern.is_some() {
-        listed!(" and not $2 and $3::bigint is null and lower(r.name) like lower($4)")
+        listed!("null::bigint", " and not $2 and $3::bigint is null and lower(r.name) like lower($4)")
     } else {
-        listed!(" and not $2 and $3::bigint is null and $4::text is null")
+        listed!("null::bigint", " and not $2 and $3::bigint is null and $4::text is null")
     };
-    let total = rows.first().map_or(0, |row| row.total);
+    let total = rows.first().and_then(|row| row.total);
     let listed = rows.into_iter().filter_map(|row| {
         let event = row.event_id.and_then(|id| Some((id, row.home_team?, row.away_team?, row.start_time?)));
         Some(ListedRoom {

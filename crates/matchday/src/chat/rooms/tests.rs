@@ -358,7 +358,8 @@ async fn failed_creation_resumes_on_retry() {
             sqlx::query_scalar("select alias from rooms").fetch_one(&app.app.core.db).await.expect("read");
         let homeserver = app.app.chat.homeserver().expect("a homeserver");
         homeserver.ensure_bot().await.expect("a bot");
-        let begun = NewRoom { alias: &alias, name: "Derby", topic: "", private: true, moderator: None };
+        let begun =
+            NewRoom { alias: &alias, name: "Derby", topic: "", private: true, bot_invites: false, moderator: None };
         let begun = homeserver.ensure_room(&begun, IncompleteRoom::Wait).await.expect("made");
 
         let wishes = json!({"name": "Derby", "is_private": true});
@@ -423,6 +424,26 @@ async fn repeated_creation_returns_the_same_room() {
         // Two minutes later, the same request creates another room.
         app.clock.advance(time::Duration::minutes(2));
         assert_ne!(wish().await.expect(201)["data"]["room_id"], one["data"]["room_id"]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn number_of_rooms_of_a_fan_is_limited() {
+    TestApp::run_with_chat(&[], async |app| {
+        let fan = Fan::new(app, 61).await;
+        sqlx::query(
+            "insert into rooms (creator_id, matrix_id, alias, name, created_at, made_until, opened_at)
+             select $1, '!full' || n, 'full' || n, 'Full', now(), now(), now() from generate_series(1, 99) n",
+        )
+        .bind(fan.id().0)
+        .execute(&app.app.core.db)
+        .await
+        .expect("inserted");
+        fan.opens(json!({"name": "Last"})).await;
+        assert_eq!(fan.create(json!({"name": "Further"})).await.expect(409)["code"], "too_many_rooms");
+        // A retry of the last request still finds its room.
+        fan.opens(json!({"name": "Last"})).await;
     })
     .await;
 }

@@ -24,8 +24,6 @@ impl Rooms {
     /// Consumer settings for the `work.room.>` subjects.
     pub fn work() -> WorkSpec {
         WorkSpec {
-            // The homeserver may be down for a day, and this work must still be done afterwards.
-            attempts: 10_000,
             longest_pause: Duration::from_secs(30),
             at_once: 2,
             ..WorkSpec::new("rooms", Stream::Work, "work.room.>")
@@ -34,7 +32,7 @@ impl Rooms {
 
     /// Handles one message. Idempotent.
     pub async fn perform(&self, delivery: Delivery) -> Result<(), Failure> {
-        if self.inner.chat.homeserver().is_none() {
+        if !self.has_homeserver() {
             return Ok(());
         }
         let unreadable = |error: serde_json::Error| Failure::GiveUp(error.into());
@@ -58,10 +56,10 @@ impl Rooms {
             other => return Err(Failure::GiveUp(anyhow::anyhow!("unknown subject {other}"))),
         };
         match outcome {
-            // The room was deleted in the meantime.
-            Ok(()) | Err(RoomError::NotFound) => Ok(()),
+            // The room or the account was deleted in the meantime.
+            Ok(()) | Err(RoomError::NotFound | RoomError::NoSuchUser) => Ok(()),
             // An operator must resolve this.
-            Err(error @ (RoomError::NotAllowed | RoomError::Muted)) => Err(Failure::GiveUp(error.into())),
+            Err(error) if error.is_final() => Err(Failure::GiveUp(error.into())),
             Err(error) => Err(Failure::retry(error)),
         }
     }
@@ -72,13 +70,14 @@ impl Rooms {
     /// that finds that another one has noted its levels in the meantime writes again.
     pub(crate) async fn apply_powers(&self, room: RoomId) -> Result<(), RoomError> {
         let inner = &*self.inner;
-        let room = store::get(&inner.db, room).await?.ok_or(RoomError::NotFound)?;
         let mut was_overtaken = false;
-        while let Some((version, applied)) = roles::powers_version(&inner.db, room.id).await?
+        while let Some((version, applied)) = roles::powers_version(&inner.db, room).await?
             && (applied < version || was_overtaken)
         {
-            self.write_powers(&room).await?;
-            was_overtaken = !roles::note_powers(&inner.db, room.id, version, applied).await?;
+            // Read after the version: the creator may have changed.
+            let current = store::get(&inner.db, room).await?.ok_or(RoomError::NotFound)?;
+            self.write_powers(&current).await?;
+            was_overtaken = !roles::note_powers(&inner.db, room, version, applied).await?;
         }
         Ok(())
     }

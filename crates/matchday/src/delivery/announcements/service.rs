@@ -342,11 +342,9 @@ impl Announcements {
     }
 }
 
-/// Facts of a consumer are handled strictly in order. The homeserver may be down for a day; all announcements must still be
-/// posted afterwards.
+/// Facts of a consumer are handled strictly in order.
 fn in_order(spec: WorkSpec) -> WorkSpec {
     WorkSpec {
-        attempts: 100_000,
         first_pause: Duration::from_millis(200),
         longest_pause: Duration::from_secs(5),
         at_once: 1,

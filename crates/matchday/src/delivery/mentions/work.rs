@@ -28,10 +28,9 @@ use crate::{
 const CONFIRMED_FOR: time::Duration = time::Duration::days(1);
 
 impl Mentions {
-    /// Describes the queue of users whose devices or preferences changed. The homeserver may be down for a day.
+    /// Describes the queue of users whose devices or preferences changed.
     pub fn work() -> WorkSpec {
         WorkSpec {
-            attempts: 10_000,
             longest_pause: Duration::from_mins(1),
             // A job keeps a connection to the database while it calls the homeserver.
             at_once: 2,

@@ -204,12 +204,7 @@ impl Notifications {
 impl Alerts {
     /// Describes the consumer of facts about matches.
     pub fn facts() -> WorkSpec {
-        WorkSpec {
-            begin: Begin::Now,
-            attempts: 10_000,
-            also: &[UPDATED],
-            ..WorkSpec::new("notification_facts", Stream::Facts, CHANGED)
-        }
+        WorkSpec { begin: Begin::Now, also: &[UPDATED], ..WorkSpec::new("notification_facts", Stream::Facts, CHANGED) }
     }
 
     /// Describes the consumer of batches.
@@ -226,7 +221,7 @@ impl Alerts {
     fn work(&self, name: &'static str, subject: &'static str) -> WorkSpec {
         WorkSpec {
             at_once: self.notifications.inner.config.workers,
-            attempts: 60,
+            retried_for: Pause::from_hours(2),
             first_pause: Pause::from_secs(2),
             longest_pause: Pause::from_mins(2),
             ack_wait: Pause::from_secs(30),

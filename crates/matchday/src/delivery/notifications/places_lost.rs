@@ -49,13 +49,13 @@ struct Page {
 impl LeagueNotifications {
     /// Describes the consumer of complete rounds.
     pub fn rounds() -> WorkSpec {
-        WorkSpec { begin: Begin::Now, attempts: 10_000, ..WorkSpec::new("league_rounds", Stream::Facts, COMPLETED) }
+        WorkSpec { begin: Begin::Now, ..WorkSpec::new("league_rounds", Stream::Facts, COMPLETED) }
     }
 
     /// Describes the consumer of pages.
     pub fn pages() -> WorkSpec {
         WorkSpec {
-            attempts: 60,
+            retried_for: Duration::from_hours(2),
             first_pause: Duration::from_secs(2),
             longest_pause: Duration::from_mins(2),
             ack_wait: Duration::from_secs(30),

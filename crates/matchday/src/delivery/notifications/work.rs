@@ -62,7 +62,7 @@ impl Notifications {
         WorkSpec {
             at_once: self.inner.config.workers,
             // A push service may be down for some minutes. Once the match has started, reminders are dropped.
-            attempts: 60,
+            retried_for: Duration::from_hours(2),
             first_pause: Duration::from_secs(2),
             longest_pause: Duration::from_mins(2),
             ack_wait: Duration::from_secs(10),

@@ -37,13 +37,7 @@ impl Webhooks {
     /// Returns the specification of the consumer that reads facts.
     pub fn work() -> WorkSpec {
         let (first, also) = FACTS;
-        WorkSpec {
-            also,
-            // The database may be down for a day. All messages must still be queued afterwards.
-            attempts: 10_000,
-            longest_pause: Duration::from_secs(30),
-            ..WorkSpec::new("webhooks", Stream::Facts, first)
-        }
+        WorkSpec { also, longest_pause: Duration::from_secs(30), ..WorkSpec::new("webhooks", Stream::Facts, first) }
     }
 
     /// Queues the message about a fact for every subscribed endpoint. If a fact is redelivered within minutes, the
@@ -151,6 +145,7 @@ impl Webhooks {
         WorkSpec {
             at_once: self.inner.config.at_once,
             attempts: self.inner.config.pauses.len() as u64 + 1,
+            retried_for: Duration::ZERO,
             // Short: another process must soon resend the messages of a process that died.
             ack_wait: Duration::from_secs(5),
             most_waiting: MOST_WAITING,

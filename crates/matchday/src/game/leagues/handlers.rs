@@ -47,6 +47,9 @@ impl From<LeagueError> for ApiError {
             LeagueError::NoSuchMember => Self::not_found("The member"),
             LeagueError::NoSuchTournament => Self::invalid_field("tournament_ids", "must name existing tournaments"),
             LeagueError::TooLarge(most) => Self::invalid_field("max_members", &format!("must be at most {most}")),
+            LeagueError::TooLargeForChat(most) => {
+                Self::invalid_field("max_members", &format!("must be at most {most} in a league with a chat room"))
+            }
             LeagueError::TooLargeForTimes(most) => Self::invalid_field(
                 "max_members",
                 &format!("must be at most {most} in a league that counts matches from a time on"),
@@ -96,7 +99,8 @@ pub(super) struct LeagueWish {
     visibility: Result<Option<Visibility>, Faulty>,
     #[schema(value_type = Option<CountsFrom>)]
     counts_from: Result<Option<CountsFrom>, Faulty>,
-    /// Whether to create a private chat room, which members join and leave with the league.
+    /// Whether to create a private chat room, which members join and leave with the league. Requires `max_members` of at
+    /// most 1,000.
     #[schema(value_type = Option<bool>, default = false)]
     chat: Result<Option<bool>, Faulty>,
 }

@@ -10,6 +10,8 @@ mod model_tests;
 pub mod places_lost;
 pub mod ranks;
 mod recent;
+#[cfg(test)]
+mod room_tests;
 mod rules;
 pub mod service;
 pub mod settings;

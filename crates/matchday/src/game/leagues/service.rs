@@ -39,6 +39,7 @@ use super::{
     work::{ROOM, RoomWork},
 };
 use crate::{
+    chat::rooms::group_rooms,
     game::scores::leaderboard_cache::LeaderboardError,
     identity::{
         accounts::Person,
@@ -57,6 +58,8 @@ const NETWORK_GUESSES: Limit = Limit { name: "league_guess_network", burst: 100,
 
 /// Number of searches for public leagues whose totals are kept.
 const KEPT_TOTALS: usize = 1_000;
+/// Greatest number of members of a league with a chat room. The room is encrypted, and members join it one after the other.
+const MOST_CHAT_MEMBERS: i32 = 1_000;
 
 /// Leagues of users. Cheap to clone.
 #[derive(Clone)]
@@ -149,6 +152,9 @@ pub enum LeagueError {
     /// A league with this many members counts no matches by time.
     #[error("max_members is more than {0}, which matches by time allow")]
     TooLargeForTimes(i32),
+    /// A league with a chat room may have at most this many members.
+    #[error("max_members is more than {0}, which a chat room allows")]
+    TooLargeForChat(i32),
     #[error("the league has more members")]
     BelowMembers,
     #[error("the caller belongs to too many leagues")]
@@ -220,7 +226,7 @@ impl Leagues {
     ) -> Result<LeagueView, LeagueError> {
         let inner = &*self.inner;
         let by_time = wish.from.is_some() || wish.counts_from == CountsFrom::Joined;
-        self.check_size(wish.max_members, by_time)?;
+        self.check_size(wish.max_members, by_time, wish.chat)?;
         let mut tournaments: Vec<i64> = wish.tournaments.iter().map(|id| id.0).collect();
         tournaments.sort_unstable();
         if store::existing_tournaments(&inner.db, &tournaments).await? != i64::try_from(tournaments.len()).unwrap_or(-1)
@@ -261,12 +267,13 @@ impl Leagues {
     }
 
     /// Checks the greatest number of members against the settings.
-    fn check_size(&self, max_members: i32, by_time: bool) -> Result<(), LeagueError> {
+    fn check_size(&self, max_members: i32, by_time: bool, has_chat: bool) -> Result<(), LeagueError> {
         let settings = &self.inner.settings;
         let (most, exact) = (i32::try_from(settings.max_members).unwrap_or(i32::MAX), i32::from(settings.exact_limit));
         match max_members {
             wanted if wanted > most => Err(LeagueError::TooLarge(most)),
             wanted if by_time && wanted > exact => Err(LeagueError::TooLargeForTimes(exact)),
+            wanted if has_chat && wanted > MOST_CHAT_MEMBERS => Err(LeagueError::TooLargeForChat(MOST_CHAT_MEMBERS)),
             _ => Ok(()),
         }
     }
@@ -523,6 +530,7 @@ impl Leagues {
             return Err(LeagueError::NotAMember);
         }
         if found.has_chat {
+            group_rooms::end_role_in(connection, id, user).await?;
             request_room(connection, id, user).await?;
         }
         if store::lock(connection, id).await?.is_some_and(|(_, members)| members == 0) {
@@ -606,7 +614,7 @@ impl Leagues {
     ) -> Result<LeagueView, LeagueError> {
         let (mut tx, found) = self.begin_as_owner(user, id).await?;
         if let Some(most) = max_members {
-            self.check_size(most, found.league.is_exact())?;
+            self.check_size(most, found.league.is_exact(), found.has_chat)?;
         }
         if !store::change(&mut tx, id, name.map(LeagueName::as_str), max_members).await? {
             return Err(LeagueError::BelowMembers);
@@ -617,12 +625,13 @@ impl Leagues {
 
     /// Makes another member the owner.
     pub async fn hand_over(&self, user: UserId, id: LeagueId, heir: UserId) -> Result<LeagueView, LeagueError> {
-        let (mut tx, _) = self.begin_as_owner(user, id).await?;
+        let (mut tx, found) = self.begin_as_owner(user, id).await?;
         if heir == user || !store::is_member(&mut *tx, id, heir).await? {
             return Err(LeagueError::NotAnHeir);
         }
-        store::set_owner(&mut tx, id, heir).await?;
+        set_owner(&mut tx, id, heir, &found).await?;
         tx.commit().await?;
+        self.inner.outbox_written.notify_one();
         self.get(user, id).await
     }
 
@@ -675,7 +684,7 @@ impl Leagues {
             if owner == user
                 && let Some(heir) = store::oldest_member(&mut tx, id, user).await?
             {
-                store::set_owner(&mut tx, id, heir).await?;
+                set_owner(&mut tx, id, heir, &found).await?;
             }
             self.end_membership(&mut tx, id, user, &found).await?;
             tx.commit().await?;
@@ -685,13 +694,26 @@ impl Leagues {
     }
 }
 
+async fn set_owner(
+    connection: &mut PgConnection,
+    league: LeagueId,
+    owner: UserId,
+    found: &StoredLeague,
+) -> sqlx::Result<()> {
+    store::set_owner(connection, league, owner).await?;
+    if found.has_chat {
+        group_rooms::hand_over_in(connection, league, owner).await?;
+    }
+    Ok(())
+}
+
 /// Requests that the room of a league follows the membership of a user.
 pub(super) async fn request_room(
     connection: &mut PgConnection,
     league: LeagueId,
     user: UserId,
 ) -> Result<(), LeagueError> {
-    let work = RoomWork { league_id: league, user_id: user };
+    let work = RoomWork { league_id: league, user_id: Some(user) };
     outbox::enqueue(connection, &[Message::new(ROOM, format!("league:{league}"), &work)?]).await?;
     Ok(())
 }

@@ -6,7 +6,7 @@ use platform::{database, encryption::Encrypted};
 use sqlx::{PgConnection, PgExecutor, PgPool};
 use time::OffsetDateTime;
 use web::{
-    ids::{LeagueId, RoomId, TournamentId, UserId},
+    ids::{LeagueId, TournamentId, UserId},
     paging::Paging,
 };
 
@@ -94,7 +94,7 @@ macro_rules! leagues {
                       r.matrix_id as "room?",
                       m.joined_at as "joined_at?"
                from leagues l
-               left join rooms r on r.id = l.room_id and r.opened_at is not null
+               left join rooms r on r.league_id = l.id and r.opened_at is not null
                left join league_members m on m.league_id = l.id and m.user_id = $1 "#
                 + $rest,
             $($value),+
@@ -998,16 +998,12 @@ pub(super) async fn timed_scores(
     Ok(scored.collect())
 }
 
-/// Stores the room of a league.
-pub(super) async fn set_room(executor: impl PgExecutor<'_>, league: LeagueId, room: RoomId) -> sqlx::Result<()> {
-    sqlx::query!("update leagues set room_id = $2 where id = $1", league.0, room.0).execute(executor).await?;
-    Ok(())
-}
-
 /// Returns up to a hundred leagues whose room does not exist yet and that are older than `before`.
 pub(super) async fn without_room(executor: impl PgExecutor<'_>, before: OffsetDateTime) -> sqlx::Result<Vec<LeagueId>> {
     sqlx::query_scalar!(
-        r#"select id as "id: LeagueId" from leagues where has_chat and room_id is null and created_at < $1
+        r#"select id as "id: LeagueId" from leagues l
+           where has_chat and created_at < $1
+             and not exists (select 1 from rooms r where r.league_id = l.id and r.opened_at is not null)
            order by id limit 100"#,
         before,
     )

@@ -77,7 +77,7 @@ impl RoundState {
 impl Rounds {
     /// Describes the consumer of results that have reached the scores.
     pub fn work() -> WorkSpec {
-        WorkSpec { begin: Begin::Now, attempts: 10_000, ..WorkSpec::new("rounds", Stream::Facts, UPDATED) }
+        WorkSpec { begin: Begin::Now, ..WorkSpec::new("rounds", Stream::Facts, UPDATED) }
     }
 
     /// Publishes [`COMPLETED`] if the round of a match is complete. A repeated delivery publishes the same message id.

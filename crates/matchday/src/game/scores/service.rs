@@ -268,8 +268,6 @@ impl Scores {
     pub fn work(&self) -> WorkSpec {
         WorkSpec {
             at_once: self.inner.config.workers,
-            // High enough to keep retrying while PostgreSQL or Redis is down for a day: this work must not be dropped.
-            attempts: 10_000,
             // A chunk takes a second or two, and its worker sends progress signals. The chunk of a dead worker is
             // redelivered soon.
             ack_wait: Duration::from_secs(10),

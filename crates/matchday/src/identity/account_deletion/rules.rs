@@ -249,7 +249,7 @@ pub const TABLES: &[Table] = &[
     Table::of_user("league_notifications", Fate::Deleted),
     Table::of_user("leagues", Fate::HandledElsewhere("a worker passes them on to another member, or deletes them"))
         .whose("owner_id = $1")
-        .hiding(&["owner_id", "members_version", "code_digest", "code_ciphertext", "code_key", "room_id"]),
+        .hiding(&["owner_id", "members_version", "code_digest", "code_ciphertext", "code_key"]),
     Table::of_user("wallets", LEDGER),
     Table::of_user("coin_transactions", LEDGER).hiding(&["user_id", "request_key", "operator"]),
     Table::of_user("daily_claims", LEDGER),

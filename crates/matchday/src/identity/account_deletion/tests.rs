@@ -786,7 +786,7 @@ async fn mute_survives_deletion_and_new_registration() {
         let subjects: Vec<String> = app.published().await.into_iter().map(|(subject, _)| subject).collect();
         assert_eq!(
             subjects,
-            ["fact.user.restricted", "work.chat.restricted"],
+            ["fact.user.restricted", "work.chat_security.restricted"],
             "the restriction is also published for chat"
         );
         let export = again.get("/api/auth/me/export").await.expect(200);

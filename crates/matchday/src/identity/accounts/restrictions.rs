@@ -24,7 +24,7 @@ use crate::identity::phone::Phone;
 /// Subject that informs every process of a changed restriction.
 pub const CHANGED: &str = "fact.user.restricted";
 /// Subject that informs the chat workers of a changed restriction.
-pub const RESTRICTED: &str = "work.chat.restricted";
+pub const RESTRICTED: &str = "work.chat_security.restricted";
 
 /// Change to a user's restrictions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -37,7 +37,7 @@ use crate::identity::{
 pub const REVOKED: &str = "fact.session.revoked";
 
 /// Subject for chat devices whose session has ended or has a new device.
-pub const DEVICE_ENDED: &str = "work.chat.device_ended";
+pub const DEVICE_ENDED: &str = "work.chat_security.device_ended";
 
 /// Maximum number of characters kept of a `User-Agent` header.
 const USER_AGENT_LENGTH: usize = 200;
