@@ -192,20 +192,20 @@ impl<'a> Model<'a> {
             0..4 => self.join().await,
             4 => self.leave().await,
             5 => self.remove().await,
-            10.. => self.move_match().await,
             6..9 => {
                 let (number, score) = (self.below(MATCHES), self.goals());
                 self.put(number, "finished", Some(score)).await;
                 self.matches[number].result = Some(score);
                 self.app.settle().await;
             }
-            _ => {
+            9 => {
                 let number = self.below(MATCHES);
                 if self.matches[number].result.take().is_some() {
                     self.put(number, "abandoned", None).await;
                     self.app.settle().await;
                 }
             }
+            _ => self.move_match().await,
         }
     }
 

@@ -180,7 +180,8 @@ impl Tables {
         user: UserId,
         leagues: &[(&League, Member)],
     ) -> sqlx::Result<HashMap<LeagueId, Ranking>> {
-        let (large, small): (Vec<_>, Vec<_>) = leagues.iter().partition(|(league, _)| self.is_large(league));
+        let (large, small): (Vec<&(&League, Member)>, Vec<&(&League, Member)>) =
+            leagues.iter().partition(|(league, _)| self.is_large(league));
         let small: Vec<&League> = small.into_iter().map(|(league, _)| *league).collect();
         let mut tables = self.many(reader, &small, Age::Second).await?;
         let mut places = HashMap::new();
