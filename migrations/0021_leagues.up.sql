@@ -32,6 +32,9 @@ create table leagues (
 );
 comment on table leagues is 'local: leagues of users, with the number of their members';
 create index leagues_public on leagues (id) where visibility = 'public';
+create index leagues_name_trgm on leagues using gin (lower(name) gin_trgm_ops) where visibility = 'public';
+create index leagues_by_tournament on leagues using gin (tournament_ids);
+create index leagues_by_owner on leagues (owner_id);
 create index leagues_without_room on leagues (id) where has_chat and room_id is null;
 
 create table league_members (
@@ -52,6 +55,7 @@ create table league_removals (
     removed_at timestamptz not null,
     primary key (user_id, league_id)
 );
+create index league_removals_by_league on league_removals (league_id);
 comment on table league_removals is 'user: users whom the owner of a league removed, and who cannot join it again';
 
 create table league_notifications (

@@ -22,12 +22,10 @@ use super::{
     rules::Filter,
 };
 use crate::game::leagues::{
-    ranks::{LeagueRank, Ranks, Wanted},
+    ranks::{Copies, LeagueRank, Wanted},
     service::Leagues,
 };
 
-/// Number of users whose ranks are looked up together.
-const USERS_AT_ONCE: usize = 500;
 /// Pause before an old copy is looked up again, and how often that is done. The copy of the largest league takes less.
 const PAUSE: Duration = Duration::from_secs(2);
 const ATTEMPTS: u32 = 60;
@@ -129,11 +127,11 @@ impl LeagueRanks {
         report: &impl Fn(Vec<LeagueRank>),
     ) -> sqlx::Result<()> {
         let new: Vec<UserId> = pending.users.into_iter().collect();
-        self.read(&new, Wanted { tournaments: None, only_large: false }, report).await?;
+        self.leagues.ranks_of(&new, Wanted { tournaments: None, only_large: false }, report).await?;
         if let Some(Old { tournaments, since, attempts }) = old.take() {
             let wanted: Vec<TournamentId> = tournaments.iter().copied().collect();
             let wanted = Wanted { tournaments: Some(&wanted), only_large: true };
-            let oldest = self.read(&listeners(), wanted, report).await?.copied_at;
+            let oldest = self.leagues.ranks_of(&listeners(), wanted, report).await?.copied_at;
             if attempts < ATTEMPTS && oldest.is_some_and(|oldest| oldest < since) {
                 *old = Some(Old { tournaments, since, attempts: attempts + 1 });
             }
@@ -147,32 +145,12 @@ impl LeagueRanks {
             return Ok(());
         }
         let wanted = Wanted { tournaments: Some(&tournaments), only_large: false };
-        let Ranks { copied_at, read_at, .. } = self.read(&listeners(), wanted, report).await?;
+        let Copies { copied_at, read_at } = self.leagues.ranks_of(&listeners(), wanted, report).await?;
         if copied_at.is_some_and(|copied_at| copied_at < read_at) {
             let mut tournaments: HashSet<TournamentId> = tournaments.into_iter().collect();
             tournaments.extend(old.take().into_iter().flat_map(|old| old.tournaments));
             *old = Some(Old { tournaments, since: read_at, attempts: 0 });
         }
         Ok(())
-    }
-
-    /// Reads and reports ranks of users, some at a time. Returns only the ages of the copies.
-    async fn read(
-        &self,
-        users: &[UserId],
-        wanted: Wanted<'_>,
-        report: &impl Fn(Vec<LeagueRank>),
-    ) -> sqlx::Result<Ranks> {
-        let mut all = Ranks::default();
-        for some in users.chunks(USERS_AT_ONCE) {
-            let Ranks { ranks, copied_at, read_at } = self.leagues.ranks_of(some, wanted).await?;
-            report(ranks);
-            all.copied_at = match (all.copied_at, copied_at) {
-                (Some(one), Some(other)) => Some(one.min(other)),
-                (one, other) => one.or(other),
-            };
-            all.read_at = all.read_at.max(read_at);
-        }
-        Ok(all)
     }
 }

@@ -46,6 +46,8 @@ pub const MENTION: &str = "work.notify.mention";
 const BATCH_SIZE: i64 = 2_000;
 /// Number of users with a device who are read together.
 const READ_AT_ONCE: i64 = 500;
+/// Number of leagues in a batch.
+const LEAGUES_AT_ONCE: usize = 500;
 /// Number of users with the kind `streak` in a batch.
 const STREAKS_AT_ONCE: i64 = 500;
 /// A start that moves by less is not worth a notification.
@@ -96,6 +98,7 @@ enum Subject {
         event_id: MatchId,
         revision: i64,
         previous: i64,
+        leagues: Vec<LeagueId>,
         /// Day of the first plan. A member is notified once per league and day, also if a job is repeated after midnight.
         day: Date,
     },
@@ -270,10 +273,12 @@ impl Alerts {
         self.queue_predictors(event_id, &subject, expires_at).await?;
         let Some(found) = store::named_match(&inner.db, event_id).await? else { return Ok(()) };
         let day = begun_at.to_offset(UtcOffset::UTC).date();
-        let subject = Subject::Passed { event_id, revision, previous, day };
+        let leagues = store::leagues_wanting_passed(&inner.db, found.tournament).await?;
         let mut after = LeagueId(0);
-        while let Some(until) = self.leagues.page_end(found.tournament, after).await? {
-            let batch = Batch { subject: subject.clone(), after: after.0, until: until.0, expires_at };
+        for leagues in leagues.chunks(LEAGUES_AT_ONCE) {
+            let until = leagues.last().copied().unwrap_or(after);
+            let subject = Subject::Passed { event_id, revision, previous, leagues: leagues.to_vec(), day };
+            let batch = Batch { subject, after: after.0, until: until.0, expires_at };
             let id = format!("dropped-{event_id}-{revision}-{after}-{until}");
             self.notifications.queue_job(BATCH, id, &batch).await?;
             after = until;
@@ -328,8 +333,7 @@ impl Alerts {
             Subject::Moved { event_id, .. } | Subject::Result { event_id, .. } => {
                 self.notify_predictors(*event_id, batch).await
             }
-            Subject::Passed { event_id, revision, previous, day } => {
-                let leagues = (LeagueId(batch.after), LeagueId(batch.until));
+            Subject::Passed { event_id, revision, previous, leagues, day } => {
                 self.notify_passed(*event_id, (*revision, *previous), leagues, (*day, batch.expires_at)).await
             }
             Subject::Streak { day } => self.notify_streaks(*day, users, batch.expires_at).await,
@@ -438,7 +442,7 @@ impl Alerts {
         &self,
         event: MatchId,
         (revision, previous): (i64, i64),
-        leagues: (LeagueId, LeagueId),
+        leagues: &[LeagueId],
         (day, expires_at): (Date, OffsetDateTime),
     ) -> sqlx::Result<()> {
         let inner = &*self.notifications.inner;

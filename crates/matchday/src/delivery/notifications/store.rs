@@ -8,9 +8,9 @@ use web::ids::{LeagueId, MatchId, QuestionId, SubscriptionId, TeamId, Tournament
 
 pub(super) use self::alerts::{
     BegunResult, CurrentMatch, Retry, Wishes, add_batch, batch, begin_result, claim_alerts, claim_users, claimed_on,
-    current_matches, due_retries, end_result, had_result, named_match, planned_until, points, postpone, predictors,
-    predictors_end, room, streaks, streaks_end, sweep_batches, sweep_claims, take_retries, unfinished_batches,
-    wanting_passed, wishes,
+    current_matches, due_retries, end_result, had_result, leagues_wanting_passed, named_match, planned_until, points,
+    postpone, predictors, predictors_end, room, streaks, streaks_end, sweep_batches, sweep_claims, take_retries,
+    unfinished_batches, wanting_passed, wishes,
 };
 use super::{
     kinds::{Kind, Kinds},

@@ -67,6 +67,7 @@ impl From<LeagueError> for ApiError {
             LeagueError::IsOwner => Self::invalid_field("user", "must not be the owner"),
             LeagueError::NotAnHeir => Self::invalid_field("user_id", "must be another member of the league"),
             LeagueError::Limited(decision) => Self::rate_limited(decision),
+            LeagueError::AccountDeleted => Self::unauthenticated(),
             LeagueError::Database(error) => error.into(),
             LeagueError::Table(error) => error.into(),
             error @ (LeagueError::NoKey | LeagueError::Message(_)) => Self::internal(error),
@@ -229,6 +230,7 @@ enum LeagueRole {
 #[schema(as = OwnLeaguePlace)]
 struct OwnItem {
     role: LeagueRole,
+    /// Estimated in a large league whose table cannot be read.
     #[schema(minimum = 1, example = 3)]
     rank: i64,
     #[schema(example = 412)]

@@ -4,7 +4,7 @@
 //! A copy is a few seconds old. A member who joined since has a row of their own, and a member who left is not shown.
 //! Before the first result all members have zeros, and no copy is made: their order is that of their ids.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use platform::Core;
 use redis::aio::ConnectionManager;
@@ -14,9 +14,10 @@ use time::OffsetDateTime;
 use web::ids::{LeagueId, UserId};
 
 use super::{
+    recent::Age,
     rules::{self, League, MemberScore, NEIGHBOURS, Position, TableRow},
     store,
-    sums::{self, Member, Outline},
+    sums::{self, Member, Outline, Outlines},
     table::{Ranking, Shown, TablePage},
 };
 use crate::game::scores::{
@@ -121,16 +122,19 @@ return { math.max(now - due, 0), now, redis.call('GET', KEYS[4]), keys, counts }
 /// Reads and copies tables of large leagues.
 pub(super) struct LargeTables {
     db: PgPool,
+    outlines: Arc<Outlines>,
     sets: CopiedSets,
     look: redis::Script,
     places: redis::Script,
 }
 
 /// Stored with a copy.
-#[derive(PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Note {
     /// Time at which the copy began, in milliseconds by the clock of the Redis server.
     began_at: i64,
+    /// Time of the last check that found it up to date, or at which it began.
+    verified_at: i64,
     /// Version of the members, number of results in the scores, and time of the latest one in nanoseconds. Together with
     /// the outline, they tell whether the table has changed.
     members_version: i64,
@@ -140,18 +144,20 @@ struct Note {
 }
 
 impl Note {
-    /// Whether a copy with this note would equal the present one, which is not too old.
-    fn is_like(&self, present: &str) -> bool {
-        let Ok(present) = serde_json::from_str::<Self>(present) else { return false };
-        let is_recent = self.began_at - present.began_at < MAX_AGE;
-        is_recent && Self { began_at: self.began_at, ..present } == *self
+    /// Returns the note of the present copy, as verified now, if a copy with this note would equal it and it is not too old.
+    fn verified(&self, present: &str) -> Option<Self> {
+        let present: Self = serde_json::from_str(present).ok()?;
+        let began_at = present.began_at;
+        let is_like = Self { began_at: self.began_at, verified_at: self.verified_at, ..present } == *self;
+        (is_like && self.began_at - began_at < MAX_AGE).then(|| Self { began_at, ..self.clone() })
     }
 }
 
 /// Ranks of members, read from a copy.
 pub(super) struct CopiedRanks {
     pub(super) ranks: HashMap<UserId, Ranking>,
-    /// Time at which the copy began, and time of the read, in milliseconds by the clock of the Redis server.
+    /// Time at which the copy began or was last verified, and time of the read, in milliseconds by the clock of the Redis
+    /// server.
     pub(super) copied_at: i64,
     pub(super) read_at: i64,
 }
@@ -187,9 +193,10 @@ struct LatePlace {
 }
 
 impl LargeTables {
-    pub(super) fn new(core: &Core, redis: ConnectionManager, prefix: &str) -> Self {
+    pub(super) fn new(core: &Core, redis: ConnectionManager, prefix: &str, outlines: Arc<Outlines>) -> Self {
         Self {
             db: core.db.clone(),
+            outlines,
             sets: CopiedSets::new(core, redis, prefix, KIND),
             look: copied_sets::script(&format!("{FUNCTIONS}{LOOK}")),
             places: copied_sets::script(&format!("{FUNCTIONS}{PLACES}")),
@@ -206,7 +213,7 @@ impl LargeTables {
         let name = name(league.id, page.round);
         let mut found = self.look(&name, page, own, None).await?;
         if found.is_none() {
-            let outline = sums::outline(&self.db, league, page.round).await?;
+            let (outline, _) = self.outlines.of(league, page.round, Age::Second).await?;
             if !outline.has_results {
                 return Ok(self.shown_without_results(league, page, own, &outline).await?);
             }
@@ -219,18 +226,18 @@ impl LargeTables {
         if let Some(own) = own
             && copied.around.2.is_empty()
         {
-            let score = self.score(league, &copied.outline, own).await?;
+            let score = self.score(&copied.outline, own).await?;
             copied = self.look(&name, page, Some(own), Some(score)).await?.ok_or(LeaderboardError::Rebuilding)?;
             late = Some(score.all);
         }
-        self.with_settled(league, copied.shown(page, own, late)?).await
+        self.with_settled(copied.shown(page, own, late)?).await
     }
 
     /// Returns the ranks of these members.
     pub(super) async fn ranks(&self, league: &League, members: &[Member]) -> Result<CopiedRanks, LeaderboardError> {
         let name = name(league.id, None);
         let mut found = self.look_up(&name, members, &[]).await?;
-        if found.is_none() && !sums::outline(&self.db, league, None).await?.has_results {
+        if found.is_none() && !self.outlines.of(league, None, Age::Second).await?.0.has_results {
             let ranks = members.iter().map(|(user, _)| (*user, Ranking { rank: 1, points: 0 })).collect();
             // These ranks are not from a copy, so they are never old.
             return Ok(CopiedRanks { ranks, copied_at: i64::MAX, read_at: 0 });
@@ -241,7 +248,7 @@ impl LargeTables {
         let (_, outline, mut copied) = found.ok_or(LeaderboardError::Rebuilding)?;
         let late: Vec<Member> = members.iter().filter(|(user, _)| !copied.ranks.contains_key(user)).copied().collect();
         if !late.is_empty() {
-            let scores = sums::sum(&self.db, league, &outline, &late).await?;
+            let scores = sums::sum(&self.db, &outline, &late).await?;
             let (_, _, found) = self.look_up(&name, &[], &scores).await?.ok_or(LeaderboardError::Rebuilding)?;
             copied.ranks.extend(found.ranks);
         }
@@ -305,14 +312,14 @@ impl LargeTables {
             places.arg(rules::standing(score.all).key());
         }
         let (overdue, read_at, note, keys, ahead): LookedUp = self.sets.invoke(&places).await?;
-        let Some((overdue, Note { began_at, outline, .. })) = read_note(overdue, &note) else { return Ok(None) };
+        let Some((overdue, Note { verified_at, outline, .. })) = read_note(overdue, &note) else { return Ok(None) };
         let copied = members.iter().zip(keys).map(|((user, _), key)| (*user, key.parse().ok().map(points_of)));
         let late = late.iter().map(|(user, score)| (*user, Some(score.all.points)));
         let ranking = |((user, points), ahead): ((_, Option<i32>), i64)| {
             Some((user, Ranking { rank: ahead + 1, points: points? }))
         };
         let ranks = copied.chain(late).zip(ahead).filter_map(ranking).collect();
-        Ok(Some((overdue, outline, CopiedRanks { ranks, copied_at: began_at, read_at })))
+        Ok(Some((overdue, outline, CopiedRanks { ranks, copied_at: verified_at, read_at })))
     }
 
     fn add_keys(&self, script: &mut redis::ScriptInvocation<'_>, name: &str) {
@@ -320,24 +327,19 @@ impl LargeTables {
         script.key(sets.set(name, "")).key(sets.set(name, BEFORE)).key(sets.due(name)).key(sets.note(name));
     }
 
-    async fn score(&self, league: &League, outline: &Outline, own: Member) -> sqlx::Result<MemberScore> {
-        let scores = sums::sum(&self.db, league, outline, &[own]).await?;
+    async fn score(&self, outline: &Outline, own: Member) -> sqlx::Result<MemberScore> {
+        let scores = sums::sum(&self.db, outline, &[own]).await?;
         Ok(scores.first().map(|(_, score)| *score).unwrap_or_default())
     }
 
     /// Adds the numbers of settled predictions, which are not part of a standing.
-    async fn with_settled(
-        &self,
-        league: &League,
-        (mut shown, outline): (Shown, Outline),
-    ) -> Result<Shown, LeaderboardError> {
+    async fn with_settled(&self, (mut shown, outline): (Shown, Outline)) -> Result<Shown, LeaderboardError> {
         let rows = || shown.rows.iter().chain(&shown.neighbours);
         // Large leagues do not count from the time at which a member joined.
         let mut members: Vec<Member> = rows().map(|row| (row.user, OffsetDateTime::UNIX_EPOCH)).collect();
         members.sort_unstable();
         members.dedup();
-        let scores: HashMap<UserId, MemberScore> =
-            sums::sum(&self.db, league, &outline, &members).await?.into_iter().collect();
+        let scores: HashMap<UserId, MemberScore> = sums::sum(&self.db, &outline, &members).await?.into_iter().collect();
         let shown_rows = shown.rows.iter_mut().chain(&mut shown.neighbours).chain(&mut shown.own);
         for row in shown_rows {
             let settled = scores.get(&row.user).map_or(0, |score| score.all.settled);
@@ -421,13 +423,17 @@ async fn fill(db: PgPool, league: League, round: Option<i16>, writer: SetWriter)
     let outline = sums::outline(&db, &league, round).await?;
     let note = Note {
         began_at: writer.began_at(),
+        verified_at: writer.began_at(),
         members_version: league.members_version,
         results: applied.results,
         applied_at: applied.latest.map(OffsetDateTime::unix_timestamp_nanos),
         outline,
     };
-    if !applied.is_pending && note.is_like(&writer.present_note().await?) {
-        return Ok(Filled::Unchanged);
+    let text = |note: &Note| serde_json::to_string(note).map_err(|error| sqlx::Error::Encode(error.into()));
+    if !applied.is_pending
+        && let Some(verified) = note.verified(&writer.present_note().await?)
+    {
+        return Ok(Filled::Unchanged { note: text(&verified)? });
     }
     let outline = &note.outline;
     let mut after = i64::MIN;
@@ -435,7 +441,7 @@ async fn fill(db: PgPool, league: League, round: Option<i16>, writer: SetWriter)
         let members = store::members_after(&db, league.id, after, PAGE).await?;
         let Some((last, _)) = members.last() else { break };
         after = last.0;
-        let scores = sums::sum(&db, &league, outline, &members).await?;
+        let scores = sums::sum(&db, outline, &members).await?;
         let standings = |score: fn(&MemberScore) -> Score| -> Vec<(UserId, Standing)> {
             scores.iter().map(|(user, sums)| (*user, rules::standing(score(sums)))).collect()
         };
@@ -444,8 +450,7 @@ async fn fill(db: PgPool, league: League, round: Option<i16>, writer: SetWriter)
             writer.add(1, &standings(MemberScore::before)).await?;
         }
     }
-    let note = serde_json::to_string(&note).map_err(|error| sqlx::Error::Encode(error.into()))?;
-    Ok(Filled::Copied { note })
+    Ok(Filled::Copied { note: text(&note)? })
 }
 
 /// Name of the copy of a table.

@@ -9,11 +9,14 @@ mod large;
 mod model_tests;
 pub mod places_lost;
 pub mod ranks;
+mod recent;
 mod rules;
 pub mod service;
 pub mod settings;
 mod store;
 mod sums;
+#[cfg(test)]
+mod sums_tests;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -175,8 +175,20 @@ impl<'a> Model<'a> {
         }
     }
 
+    /// Moves a match to another day and round; with a result, this is a correction.
+    async fn move_match(&mut self) {
+        let (number, day) = (self.below(MATCHES), i64::try_from(self.below(6)).expect("small"));
+        let round = Some(i16::try_from(self.below(4)).expect("small")).filter(|round| *round > 0);
+        let found = &mut self.matches[number];
+        (found.day, found.round) = (day, round);
+        let status = if found.result.is_some() { "finished" } else { "scheduled" };
+        let score = found.result;
+        self.put(number, status, score).await;
+        self.app.settle().await;
+    }
+
     async fn step(&mut self) {
-        match self.below(10) {
+        match self.below(12) {
             0..4 => self.join().await,
             4 => self.leave().await,
             5 => self.remove().await,
@@ -186,13 +198,14 @@ impl<'a> Model<'a> {
                 self.matches[number].result = Some(score);
                 self.app.settle().await;
             }
-            _ => {
+            9 => {
                 let number = self.below(MATCHES);
                 if self.matches[number].result.take().is_some() {
                     self.put(number, "abandoned", None).await;
                     self.app.settle().await;
                 }
             }
+            _ => self.move_match().await,
         }
     }
 

@@ -1,12 +1,16 @@
 //! Members who lost places by a round, for notifications. Large leagues are skipped: their table is a copy, which may be
 //! older than the round.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Instant,
+};
 
 use time::OffsetDateTime;
 use web::ids::{LeagueId, MatchId, TournamentId, UserId};
 
 use super::{
+    recent::Age,
     rules::{self, CountsFrom, League, MemberScore, TableRow},
     service::Leagues,
     store,
@@ -60,29 +64,28 @@ impl Leagues {
         let inner = &*self.inner;
         let mut leagues = store::of_tournament(&inner.db, tournament, after, until).await?;
         leagues.retain(|league| !inner.tables.is_large(league));
-        let tables = inner.tables.of_many(&leagues).await?;
+        let wanted: Vec<&League> = leagues.iter().collect();
+        let tables = inner.tables.of_many(&inner.db, &wanted, Age::Since(Instant::now())).await?;
         let mut lost = Vec::new();
         for league in &leagues {
-            if let Some((latest, rows)) = tables.get(&league.id)
-                && *latest == Some(round)
+            if let Some(table) = tables.get(&league.id)
+                && table.latest == Some(round)
             {
-                lost.extend(rows.iter().filter_map(|row| place_lost(league, row)));
+                lost.extend(table.rows.iter().filter_map(|row| place_lost(league, row)));
             }
         }
         Ok(lost)
     }
 
-    /// Returns the leagues of a page that count the match of a result and have a table that is always current.
-    pub async fn counting(
-        &self,
-        result: &NewResult,
-        (after, until): (LeagueId, LeagueId),
-    ) -> sqlx::Result<Vec<League>> {
-        let mut leagues = store::of_tournament(&self.inner.db, result.tournament, after, until).await?;
+    /// Returns the leagues among these that count the match of a result and have a table that is always current.
+    pub async fn counting(&self, result: &NewResult, leagues: &[LeagueId]) -> sqlx::Result<Vec<League>> {
+        let ids: Vec<i64> = leagues.iter().map(|league| league.0).collect();
+        let mut leagues = store::leagues(&self.inner.db, &ids).await?;
         leagues.retain(|league| {
             let counts_round = league.from_round.is_none_or(|from| result.round.is_some_and(|round| round >= from));
             let counts_time = league.from.is_none_or(|from| result.start_time >= from);
-            counts_round && counts_time && !self.inner.tables.is_large(league)
+            let counts_tournament = league.tournaments.contains(&result.tournament);
+            counts_tournament && counts_round && counts_time && !self.inner.tables.is_large(league)
         });
         Ok(leagues)
     }
@@ -91,7 +94,8 @@ impl Leagues {
     /// both tables.
     pub async fn places_lost_by_result(&self, result: &NewResult, leagues: &[League]) -> sqlx::Result<Vec<PlaceLost>> {
         let inner = &*self.inner;
-        let tables = inner.tables.of_many(leagues).await?;
+        let wanted: Vec<&League> = leagues.iter().collect();
+        let tables = inner.tables.of_many(&inner.db, &wanted, Age::Since(Instant::now())).await?;
         let ids: Vec<i64> = leagues.iter().map(|league| league.id.0).collect();
         let members = store::members_of_leagues(&inner.db, &ids).await?;
         let users: HashSet<i64> = members.values().flatten().map(|(user, _)| user.0).collect();
@@ -102,9 +106,9 @@ impl Leagues {
         }
         let mut lost = Vec::new();
         for league in leagues {
-            let Some((_, rows)) = tables.get(&league.id) else { continue };
+            let Some(table) = tables.get(&league.id) else { continue };
             let of_league = members.get(&league.id).map(Vec::as_slice).unwrap_or_default();
-            let rows = without(result, league, rows, of_league, &changes);
+            let rows = without(result, league, &table.rows, of_league, &changes);
             lost.extend(rows.iter().filter_map(|row| place_lost(league, row)));
         }
         Ok(lost)

@@ -1,6 +1,9 @@
 //! Ranks of many users in their leagues, for the live stream.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Instant,
+};
 
 use futures_util::{StreamExt as _, stream};
 use web::ids::{LeagueId, MatchId, TournamentId, UserId};
@@ -10,9 +13,12 @@ use super::{
     service::Leagues,
     store,
     sums::Member,
+    table::LEAGUES_AT_ONCE,
 };
 
-/// Number of large leagues that are read concurrently.
+/// Number of users whose memberships, and whose places in a large league, are read together.
+const USERS_AT_ONCE: usize = 500;
+/// Number of concurrent reads of large leagues.
 const LARGE_AT_ONCE: usize = 4;
 
 /// Rank of a user in a league.
@@ -35,12 +41,11 @@ pub struct Wanted<'a> {
     pub only_large: bool,
 }
 
-/// Ranks of users.
-#[derive(Clone, Debug, Default)]
-pub struct Ranks {
-    pub ranks: Vec<LeagueRank>,
-    /// Time at which the oldest copy of a large league began, in milliseconds by the clock of the Redis server; `None`
-    /// without a large league.
+/// How old the copies of large leagues were.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Copies {
+    /// Time at which the oldest copy of a large league began or was last verified, in milliseconds by the clock of the
+    /// Redis server; `None` without a large league.
     pub copied_at: Option<i64>,
     /// Time of the last read of a copy.
     pub read_at: i64,
@@ -53,50 +58,73 @@ impl Leagues {
         Ok(store::tournaments_of(&self.inner.db, &ids).await?.into_iter().map(TournamentId).collect())
     }
 
-    /// Returns the ranks of users in their leagues. Small leagues are read together. A large league whose table cannot be
-    /// read is left out, like one whose copy is old.
-    pub async fn ranks_of(&self, users: &[UserId], wanted: Wanted<'_>) -> sqlx::Result<Ranks> {
-        let inner = &*self.inner;
-        let users: Vec<i64> = users.iter().map(|user| user.0).collect();
+    /// Reads the ranks of users in their leagues, and passes them to `report`, those of some leagues at a time. Each league is
+    /// read once for all of its members. Small leagues are read together. A large league whose table cannot be read is left
+    /// out, like one whose copy is old.
+    pub async fn ranks_of(
+        &self,
+        users: &[UserId],
+        wanted: Wanted<'_>,
+        report: &impl Fn(Vec<LeagueRank>),
+    ) -> sqlx::Result<Copies> {
+        let (inner, since) = (&*self.inner, Instant::now());
         let tournaments: Option<Vec<i64>> = wanted.tournaments.map(|ids| ids.iter().map(|id| id.0).collect());
         let mut members: BTreeMap<LeagueId, Vec<Member>> = BTreeMap::new();
-        for (league, member) in store::memberships(&inner.db, &users, tournaments.as_deref()).await? {
-            members.entry(league).or_default().push(member);
-        }
-        let ids: Vec<i64> = members.keys().map(|id| id.0).collect();
-        let leagues = store::leagues(&inner.db, &ids).await?;
-        let (large, small): (Vec<League>, Vec<League>) =
-            leagues.into_iter().partition(|league| inner.tables.is_large(league));
-        let mut found = self.large_ranks(&large, &members).await;
-        if !wanted.only_large {
-            let tables = inner.tables.of_many(&small).await?;
-            for league in &small {
-                let rows = tables.get(&league.id).map(|(_, rows)| rows.as_slice()).unwrap_or_default();
-                let of_league = members.get(&league.id).map(Vec::as_slice).unwrap_or_default();
-                found.ranks.extend(small_ranks(league, rows, of_league));
+        for users in users.chunks(USERS_AT_ONCE) {
+            let users: Vec<i64> = users.iter().map(|user| user.0).collect();
+            for (league, member) in store::memberships(&inner.db, &users, tournaments.as_deref()).await? {
+                members.entry(league).or_default().push(member);
             }
         }
-        Ok(found)
+        let ids: Vec<i64> = members.keys().map(|id| id.0).collect();
+        let mut copies = Copies::default();
+        for ids in ids.chunks(LEAGUES_AT_ONCE) {
+            let leagues = store::leagues(&inner.db, ids).await?;
+            let (large, small): (Vec<&League>, Vec<&League>) =
+                leagues.iter().partition(|league| inner.tables.is_large(league));
+            report(self.large_ranks(&large, &members, &mut copies).await);
+            if wanted.only_large {
+                continue;
+            }
+            let tables = inner.tables.many_since(&small, since).await?;
+            let mut ranks = Vec::new();
+            for league in small {
+                let rows = tables.get(&league.id).map(|table| table.rows.as_slice()).unwrap_or_default();
+                let of_league = members.get(&league.id).map(Vec::as_slice).unwrap_or_default();
+                ranks.extend(small_ranks(league, rows, of_league));
+            }
+            report(ranks);
+        }
+        Ok(copies)
     }
 
-    async fn large_ranks(&self, leagues: &[League], members: &BTreeMap<LeagueId, Vec<Member>>) -> Ranks {
-        let mut found = Ranks::default();
-        let read = |league: &League| {
-            let (league, members) = (league.clone(), members.get(&league.id).cloned().unwrap_or_default());
-            async move { (self.inner.tables.copied_ranks(&league, &members).await, league) }
+    async fn large_ranks(
+        &self,
+        leagues: &[&League],
+        members: &BTreeMap<LeagueId, Vec<Member>>,
+        copies: &mut Copies,
+    ) -> Vec<LeagueRank> {
+        let mut ranks = Vec::new();
+        let read = |(league, members): (League, Vec<Member>)| async move {
+            (self.inner.tables.copied_ranks(&league, &members).await, league)
         };
-        let mut reads = stream::iter(leagues.iter().map(read).collect::<Vec<_>>()).buffer_unordered(LARGE_AT_ONCE);
+        let some = |league: &&League| {
+            let of_league = members.get(&league.id).map(Vec::as_slice).unwrap_or_default();
+            of_league.chunks(USERS_AT_ONCE).map(|some| ((*league).clone(), some.to_vec())).collect::<Vec<_>>()
+        };
+        let reads: Vec<_> = leagues.iter().flat_map(some).map(read).collect();
+        let mut reads = stream::iter(reads).buffer_unordered(LARGE_AT_ONCE);
         while let Some((copied, league)) = reads.next().await {
             let copied = match copied {
                 Ok(copied) => copied,
                 Err(error) => {
                     tracing::debug!(%error, league = league.id.0, "ranks of a large league could not be read");
-                    found.copied_at = Some(0);
+                    copies.copied_at = Some(0);
                     continue;
                 }
             };
-            found.copied_at = Some(found.copied_at.map_or(copied.copied_at, |oldest| oldest.min(copied.copied_at)));
-            found.read_at = found.read_at.max(copied.read_at);
+            copies.copied_at = Some(copies.copied_at.map_or(copied.copied_at, |oldest| oldest.min(copied.copied_at)));
+            copies.read_at = copies.read_at.max(copied.read_at);
             let rank = |(user, ranking): (UserId, super::service::Ranking)| LeagueRank {
                 league: league.id,
                 tournaments: league.tournaments.clone(),
@@ -104,9 +132,9 @@ impl Leagues {
                 rank: ranking.rank,
                 points: ranking.points,
             };
-            found.ranks.extend(copied.ranks.into_iter().map(rank));
+            ranks.extend(copied.ranks.into_iter().map(rank));
         }
-        found
+        ranks
     }
 }
 

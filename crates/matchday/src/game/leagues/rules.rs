@@ -108,9 +108,16 @@ pub struct League {
 }
 
 impl League {
-    /// Whether the table must be summed from predictions, because scores do not know when a match started.
+    /// Whether matches count by time. Scores do not know when a match started, so they do not suffice for the table.
     pub fn is_exact(&self) -> bool {
         self.from.is_some() || self.counts_from == CountsFrom::Joined
+    }
+
+    /// Time from which matches count for a member who joined at this time; far in the past for a league that does not count
+    /// matches by time.
+    pub(super) fn start(&self, joined_at: OffsetDateTime) -> OffsetDateTime {
+        let start = self.from.unwrap_or(OffsetDateTime::UNIX_EPOCH);
+        if self.counts_from == CountsFrom::Joined { start.max(joined_at) } else { start }
     }
 
     pub(super) fn tournament_ids(&self) -> Vec<i64> {

@@ -31,15 +31,17 @@ pub use super::{
 };
 use super::{
     codes::{CodeVault, StoredCode},
+    recent::{Age, Recent},
     settings::Settings,
     store::{self, NewLeague, StoredLeague},
+    sums::Member,
     table::{Shown, Tables},
     work::{ROOM, RoomWork},
 };
 use crate::{
     game::scores::leaderboard_cache::LeaderboardError,
     identity::{
-        accounts::{self, Person},
+        accounts::Person,
         idempotency::RequestKey,
         operators::{self, Operator, service::Action},
     },
@@ -52,6 +54,9 @@ const CREATIONS: Limit = Limit { name: "league", burst: 20, every: Duration::fro
 const GUESSES: Limit = Limit { name: "league_guess", burst: 10, every: Duration::from_mins(1) };
 /// Rate limit per network for unknown codes.
 const NETWORK_GUESSES: Limit = Limit { name: "league_guess_network", burst: 100, every: Duration::from_secs(6) };
+
+/// Number of searches for public leagues whose totals are kept.
+const KEPT_TOTALS: usize = 1_000;
 
 /// Leagues of users. Cheap to clone.
 #[derive(Clone)]
@@ -67,6 +72,8 @@ pub(super) struct Inner {
     leniency: u32,
     vault: CodeVault,
     pub(super) tables: Tables,
+    /// Numbers of public leagues, by pattern.
+    public_totals: Recent<Option<String>, i64>,
     pub(super) settings: Settings,
     pub(super) outbox_written: Arc<Notify>,
 }
@@ -166,6 +173,9 @@ pub enum LeagueError {
     NotAnHeir,
     #[error("too many unknown codes")]
     Limited(Decision),
+    /// The account was deleted while the request ran.
+    #[error("the account of the caller was deleted")]
+    AccountDeleted,
     /// No key encrypts codes.
     #[error("codes.keys is not set: codes cannot be stored")]
     NoKey,
@@ -183,6 +193,7 @@ impl Leagues {
         let Core { db, clock, random, limits, env, outbox_written, .. } = core.clone();
         let inner = Inner {
             tables: Tables::new(core, redis, prefix, settings.large_from),
+            public_totals: Recent::new(KEPT_TOTALS),
             db,
             clock,
             random,
@@ -265,10 +276,10 @@ impl Leagues {
         self.inner.vault.seal(random, &InviteCode::make(random)).ok_or(LeagueError::NoKey)
     }
 
-    /// Requests of one user run one after the other, so that the number of leagues is exact.
-    async fn lock_user(&self, connection: &mut PgConnection, user: UserId) -> sqlx::Result<()> {
-        accounts::lock(connection, user).await?;
-        Ok(())
+    /// Requests of one user run one after the other, so that the number of leagues is exact. A deleted account would keep
+    /// its membership, because the worker that ends memberships may have run already.
+    async fn lock_user(&self, connection: &mut PgConnection, user: UserId) -> Result<(), LeagueError> {
+        if store::lock_user(connection, user).await? { Ok(()) } else { Err(LeagueError::AccountDeleted) }
     }
 
     async fn check_number(&self, connection: &mut PgConnection, user: UserId) -> Result<(), LeagueError> {
@@ -286,23 +297,50 @@ impl Leagues {
         paging: Paging,
     ) -> Result<(Vec<LeagueView>, i64), LeagueError> {
         let pattern = search.map(Search::pattern);
-        let read = async |db: PgPool| {
-            let mut tx = database::begin(&db).await?;
-            let listed = if public {
-                let hidden = store::blocked_either_way(&mut *tx, user).await?;
-                store::public(&mut tx, user, &hidden, pattern.as_deref(), paging).await?
-            } else {
-                store::of_user(&mut tx, user, pattern.as_deref(), paging).await?
+        let pattern = pattern.as_deref();
+        let (leagues, total) = if public {
+            let read = async |db: PgPool| {
+                let hidden = store::blocked_either_way(&db, user).await?;
+                let leagues = store::public(&db, user, &hidden, pattern, paging).await?;
+                Ok((leagues, hidden))
             };
-            tx.commit().await?;
-            Ok(listed)
+            let (leagues, hidden) = reader.read(read).await?;
+            let total = self.public_total(reader, user, &hidden, pattern, (paging, leagues.len())).await?;
+            (leagues, total)
+        } else {
+            let read = async |db: PgPool| {
+                let mut tx = database::begin(&db).await?;
+                let listed = store::of_user(&mut tx, user, pattern, paging).await?;
+                tx.commit().await?;
+                Ok(listed)
+            };
+            reader.read(read).await?
         };
-        let (leagues, total) = reader.read(read).await?;
-        let mut views = Vec::with_capacity(leagues.len());
-        for league in leagues {
-            views.push(self.view(reader, user, league).await?);
+        Ok((self.views(reader, user, leagues).await?, total))
+    }
+
+    /// Returns the number of public leagues that a user can see. It is counted, and kept for a second, only if the page
+    /// does not tell.
+    async fn public_total(
+        &self,
+        reader: &Reader,
+        user: UserId,
+        hidden: &[i64],
+        pattern: Option<&str>,
+        (paging, listed): (Paging, usize),
+    ) -> sqlx::Result<i64> {
+        let (offset, listed) = (paging.offset(), i64::try_from(listed).unwrap_or_default());
+        if listed < paging.limit() && (listed > 0 || offset == 0) {
+            return Ok(offset + listed);
         }
-        Ok((views, total))
+        let count = reader.read(async |db| store::count_public(&db, pattern).await);
+        let (all, _) = self.inner.public_totals.get(&pattern.map(str::to_owned), Age::Second, count).await?;
+        let not_shown = if hidden.is_empty() {
+            0
+        } else {
+            reader.read(async |db| store::count_hidden(&db, user, hidden, pattern).await).await?
+        };
+        Ok((all - not_shown).max(if listed == 0 { 0 } else { offset + listed }))
     }
 
     pub async fn get(&self, user: UserId, id: LeagueId) -> Result<LeagueView, LeagueError> {
@@ -327,28 +365,44 @@ impl Leagues {
     }
 
     async fn view(&self, reader: &Reader, user: UserId, stored: StoredLeague) -> Result<LeagueView, LeagueError> {
-        let StoredLeague { league, code, room, joined_at, .. } = stored;
-        let owner = reader.read(async |db| store::players(&db, &[league.owner.0]).await).await?.remove(&league.owner);
-        let owner = owner.unwrap_or_else(|| Person {
-            id: league.owner,
-            username: String::new(),
-            name: None,
-            shows_name: true,
-            avatar: None,
-        });
-        let owner = owner.shown_to(user);
-        let Some(joined_at) = joined_at else {
-            return Ok(LeagueView { league, owner, code: None, room: None, own: None });
+        self.views(reader, user, vec![stored]).await?.pop().ok_or(LeagueError::NotFound)
+    }
+
+    /// Returns leagues as a user sees them. Their owners, and the places of the user, are read together.
+    async fn views(
+        &self,
+        reader: &Reader,
+        user: UserId,
+        leagues: Vec<StoredLeague>,
+    ) -> Result<Vec<LeagueView>, LeagueError> {
+        let owners: Vec<i64> = leagues.iter().map(|found| found.league.owner.0).collect();
+        let owners = reader.read(async |db| store::players(&db, &owners).await).await?;
+        let own: Vec<(&League, Member)> =
+            leagues.iter().filter_map(|found| Some((&found.league, (user, found.joined_at?)))).collect();
+        let places = self.inner.tables.places(reader, user, &own).await?;
+        let view = |stored: StoredLeague| {
+            let StoredLeague { league, code, room, joined_at, .. } = stored;
+            let owner = owners.get(&league.owner).cloned().unwrap_or_else(|| Person {
+                id: league.owner,
+                username: String::new(),
+                name: None,
+                shows_name: true,
+                avatar: None,
+            });
+            let owner = owner.shown_to(user);
+            let Some(joined_at) = joined_at else {
+                return LeagueView { league, owner, code: None, room: None, own: None };
+            };
+            let place = places.get(&league.id);
+            let own = OwnPlace {
+                is_owner: league.owner == user,
+                rank: place.map_or(1, |place| place.rank),
+                points: place.map_or(0, |place| place.points),
+                joined_at,
+            };
+            LeagueView { league, owner, code: self.inner.vault.open(&code), room, own: Some(own) }
         };
-        let ranks = self.inner.tables.ranks(reader, &league, &[(user, joined_at)]).await?;
-        let place = ranks.get(&user);
-        let own = OwnPlace {
-            is_owner: league.owner == user,
-            rank: place.map_or(1, |place| place.rank),
-            points: place.map_or(0, |place| place.points),
-            joined_at,
-        };
-        Ok(LeagueView { league, owner, code: self.inner.vault.open(&code), room, own: Some(own) })
+        Ok(leagues.into_iter().map(view).collect())
     }
 
     /// Joins a league. Unknown codes are limited, for the user and for the network.
@@ -390,19 +444,20 @@ impl Leagues {
         if store::is_member(&mut *tx, league.id, user).await? {
             return Err(LeagueError::AlreadyMember);
         }
-        self.check_number(&mut tx, user).await?;
-        if !store::take_place(&mut tx, league.id).await? {
-            return Err(LeagueError::Full);
-        }
-        // The owner may have removed the user while this request waited for the league.
+        // Only a member can be removed, so this cannot change any more.
         if store::was_removed(&mut *tx, league.id, user).await? {
             return Err(LeagueError::Removed);
         }
+        self.check_number(&mut tx, user).await?;
         if !store::insert_member(&mut tx, league.id, user, inner.clock.now(), request).await? {
             return Err(LeagueError::AlreadyMember);
         }
         if found.has_chat {
             request_room(&mut tx, league.id, user).await?;
+        }
+        // Last, because racing joins wait for each other from here to the commit.
+        if !store::take_place(&mut tx, league.id).await? {
+            return Err(LeagueError::Full);
         }
         tx.commit().await?;
         inner.outbox_written.notify_one();

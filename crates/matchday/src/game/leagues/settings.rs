@@ -11,7 +11,8 @@ section! {
         /// The table of a smaller one is summed when it is read.
         large_from: u16 = "1000",
         /// Greatest number of members of a league that counts matches from a time on, or from the time at which a member
-        /// joined. Its table is always summed from predictions, which takes longer than summing scores.
+        /// joined. Its table reads the predictions of the round in which a member starts, which takes longer than summing
+        /// scores.
         exact_limit: u16 = "1000",
         /// Number of leagues that a user can belong to.
         per_user: u16 = "50",

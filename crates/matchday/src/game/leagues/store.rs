@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use platform::encryption::Encrypted;
+use platform::{database, encryption::Encrypted};
 use sqlx::{PgConnection, PgExecutor, PgPool};
 use time::OffsetDateTime;
 use web::{
@@ -149,14 +149,19 @@ pub(super) async fn of_user(
     Ok((rows.into_iter().map(StoredLeague::try_from).collect::<Result<_, _>>()?, total))
 }
 
-/// Returns a page of the public leagues that a user can see, newest first, and their number.
+/// Begins a transaction whose statements are planned for their parameters. A generic plan cannot tell a search, or a
+/// tournament that few leagues count, from one that matches all leagues.
+const CUSTOM_PLANS: &str = "begin; set local plan_cache_mode = force_custom_plan";
+
+/// Returns a page of the public leagues that a user can see, newest first.
 pub(super) async fn public(
-    connection: &mut PgConnection,
+    db: &PgPool,
     user: UserId,
     hidden_owners: &[i64],
     pattern: Option<&str>,
     paging: Paging,
-) -> sqlx::Result<(Vec<StoredLeague>, i64)> {
+) -> sqlx::Result<Vec<StoredLeague>> {
+    let mut tx = database::begin_with(db, CUSTOM_PLANS).await?;
     let rows = leagues!(
         "where l.visibility = 'public' and (m.user_id is not null or l.owner_id <> all($2::bigint[]))
            and ($3::text is null or lower(l.name) like lower($3))
@@ -167,19 +172,43 @@ pub(super) async fn public(
         paging.limit(),
         paging.offset(),
     )
-    .fetch_all(&mut *connection)
+    .fetch_all(&mut *tx)
     .await?;
-    let total = sqlx::query_scalar!(
+    tx.commit().await?;
+    rows.into_iter().map(StoredLeague::try_from).collect()
+}
+
+/// Number of public leagues.
+pub(super) async fn count_public(db: &PgPool, pattern: Option<&str>) -> sqlx::Result<i64> {
+    let mut tx = database::begin_with(db, CUSTOM_PLANS).await?;
+    let count = sqlx::query_scalar!(
+        r#"select count(*) as "count!" from leagues
+           where visibility = 'public' and ($1::text is null or lower(name) like lower($1))"#,
+        pattern,
+    )
+    .fetch_one(&mut *tx)
+    .await?;
+    tx.commit().await?;
+    Ok(count)
+}
+
+/// Number of public leagues of these owners without the user as a member.
+pub(super) async fn count_hidden(
+    executor: impl PgExecutor<'_>,
+    user: UserId,
+    hidden_owners: &[i64],
+    pattern: Option<&str>,
+) -> sqlx::Result<i64> {
+    sqlx::query_scalar!(
         r#"select count(*) as "count!" from leagues l left join league_members m on m.league_id = l.id and m.user_id = $1
-           where l.visibility = 'public' and (m.user_id is not null or l.owner_id <> all($2::bigint[]))
+           where l.visibility = 'public' and m.user_id is null and l.owner_id = any($2)
              and ($3::text is null or lower(l.name) like lower($3))"#,
         user.0,
         hidden_owners,
         pattern,
     )
-    .fetch_one(connection)
-    .await?;
-    Ok((rows.into_iter().map(StoredLeague::try_from).collect::<Result<_, _>>()?, total))
+    .fetch_one(executor)
+    .await
 }
 
 /// Users who have blocked this user, or whom this user has blocked.
@@ -203,6 +232,17 @@ pub(super) async fn existing_tournaments(executor: impl PgExecutor<'_>, ids: &[i
     sqlx::query_scalar!(r#"select count(*) as "count!" from tournaments where id = any($1)"#, ids)
         .fetch_one(executor)
         .await
+}
+
+/// Locks the user's row until the transaction ends. Returns false if the account was deleted.
+pub(super) async fn lock_user(connection: &mut PgConnection, user: UserId) -> sqlx::Result<bool> {
+    let found = sqlx::query_scalar!(
+        r#"select deleted_at is null as "exists!" from users where user_id = $1 for no key update"#,
+        user.0,
+    )
+    .fetch_optional(connection)
+    .await?;
+    Ok(found.unwrap_or_default())
 }
 
 /// Number of leagues that a user belongs to.
@@ -499,11 +539,12 @@ pub(super) async fn leagues(executor: impl PgExecutor<'_>, ids: &[i64]) -> sqlx:
 
 /// Returns the last of the next leagues that count a tournament, in the order of their ids.
 pub(super) async fn page_of_tournament(
-    executor: impl PgExecutor<'_>,
+    db: &PgPool,
     tournament: TournamentId,
     after: LeagueId,
     limit: i64,
 ) -> sqlx::Result<Option<LeagueId>> {
+    let mut tx = database::begin_with(db, CUSTOM_PLANS).await?;
     let last = sqlx::query_scalar!(
         "select max(id) from
            (select id from leagues where id > $1 and tournament_ids && array[$2::bigint] order by id limit $3) page",
@@ -511,18 +552,20 @@ pub(super) async fn page_of_tournament(
         tournament.0,
         limit,
     )
-    .fetch_one(executor)
+    .fetch_one(&mut *tx)
     .await?;
+    tx.commit().await?;
     Ok(last.map(LeagueId))
 }
 
 /// Returns the leagues with ids in `after..=until` (excluding `after`) that count a tournament.
 pub(super) async fn of_tournament(
-    executor: impl PgExecutor<'_>,
+    db: &PgPool,
     tournament: TournamentId,
     after: LeagueId,
     until: LeagueId,
 ) -> sqlx::Result<Vec<League>> {
+    let mut tx = database::begin_with(db, CUSTOM_PLANS).await?;
     let rows = leagues!(
         "where l.id > $2 and l.id <= $4 and l.tournament_ids && array[$3::bigint] order by l.id",
         0_i64,
@@ -530,8 +573,9 @@ pub(super) async fn of_tournament(
         tournament.0,
         until.0,
     )
-    .fetch_all(executor)
+    .fetch_all(&mut *tx)
     .await?;
+    tx.commit().await?;
     rows.into_iter().map(|row| Ok(StoredLeague::try_from(row)?.league)).collect()
 }
 
@@ -676,6 +720,11 @@ pub(super) struct RoundRow {
     pub(super) pending: i64,
     /// Number of questions that are resolved.
     pub(super) resolved: i64,
+    /// Time of the first match or question of the round, and of the tournament, whether it counts or not.
+    pub(super) first: OffsetDateTime,
+    pub(super) tournament_first: OffsetDateTime,
+    /// Time of the last match or question of the round.
+    pub(super) last: OffsetDateTime,
 }
 
 /// Returns the rounds of these tournaments with the matches and questions from a round or a time on.
@@ -689,7 +738,10 @@ pub(super) async fn rounds(
         RoundRow,
         r#"select tournament_id as "tournament!: TournamentId", round, count(*) filter (where with_result) as "with_result!",
                   count(*) filter (where open) as "open!", count(*) filter (where pending) as "pending!",
-                  count(*) filter (where resolved) as "resolved!"
+                  count(*) filter (where resolved) as "resolved!", min(first) as "first!",
+                  min(tournament_first) as "tournament_first!", max(start_time) as "last!"
+           from (select *, min(start_time) over (partition by tournament_id, round) as first,
+                        min(start_time) over (partition by tournament_id) as tournament_first
            from (select e.tournament_id, e.round, e.start_time, e.status = 'finished' as with_result,
                         e.status not in ('finished', 'abandoned', 'cancelled', 'awarded') as open,
                         exists (select 1 from event_results r where r.event_id = e.id and r.applied_at is null) as pending,
@@ -698,7 +750,7 @@ pub(super) async fn rounds(
                  union all
                  select q.tournament_id, case when q.event_id is null then q.round else e.round end,
                         coalesce(q.locks_at, e.start_time), false, false, false, q.resolution is not null
-                 from questions q left join events e on e.id = q.event_id where q.tournament_id = any($1)) c
+                 from questions q left join events e on e.id = q.event_id where q.tournament_id = any($1)) a) c
            where ($2::smallint is null or round >= $2) and ($3::timestamptz is null or start_time >= $3)
            group by tournament_id, round"#,
         tournaments,
@@ -845,52 +897,103 @@ pub(super) async fn member_scores(
     Ok(rows.into_iter().map(member).collect())
 }
 
-/// A member's points in a round, summed from predictions or answers.
+/// Scopes that count for members whose matches count from a time after `after`, and not after `until`.
+pub(super) struct TimedScopes {
+    pub(super) scopes: Vec<String>,
+    /// Whether each is part of the score in the latest round, instead of the score in all rounds.
+    pub(super) are_latest: Vec<bool>,
+    pub(super) after: Vec<OffsetDateTime>,
+    pub(super) until: Vec<OffsetDateTime>,
+}
+
+/// Sums scores of users in the scopes that count from a time on. Returns the positions of the users with their scores;
+/// those without a score are missing.
+pub(super) async fn timed_score_sums(
+    executor: impl PgExecutor<'_>,
+    users: &[i64],
+    starts: &[OffsetDateTime],
+    wanted: &TimedScopes,
+) -> sqlx::Result<Vec<(usize, MemberScore)>> {
+    let rows = sqlx::query!(
+        r#"select m.number as "number!",
+                  coalesce(sum(s.points) filter (where not t.is_latest), 0)::integer as "points!",
+                  coalesce(sum(s.exact) filter (where not t.is_latest), 0)::integer as "exact!",
+                  coalesce(sum(s.correct) filter (where not t.is_latest), 0)::integer as "correct!",
+                  coalesce(sum(s.settled) filter (where not t.is_latest), 0)::integer as "settled!",
+                  coalesce(sum(s.points) filter (where t.is_latest), 0)::integer as "latest_points!",
+                  coalesce(sum(s.exact) filter (where t.is_latest), 0)::integer as "latest_exact!",
+                  coalesce(sum(s.correct) filter (where t.is_latest), 0)::integer as "latest_correct!",
+                  coalesce(sum(s.settled) filter (where t.is_latest), 0)::integer as "latest_settled!"
+           from unnest($1::bigint[], $2::timestamptz[]) with ordinality as m (user_id, start, number)
+           join unnest($3::text[], $4::boolean[], $5::timestamptz[], $6::timestamptz[]) as t (scope, is_latest, after, until)
+             on m.start > t.after and m.start <= t.until
+           join user_scores s on s.user_id = m.user_id and s.scope = t.scope
+           where s.user_id = any($1)
+           group by m.number"#,
+        users,
+        starts,
+        &wanted.scopes,
+        &wanted.are_latest,
+        &wanted.after,
+        &wanted.until,
+    )
+    .fetch_all(executor)
+    .await?;
+    let score = |points, exact, correct, settled| Score { points, exact, correct, settled, ..Score::default() };
+    let summed = rows.into_iter().map(|row| {
+        let all = score(row.points, row.exact, row.correct, row.settled);
+        let latest_round = score(row.latest_points, row.latest_exact, row.latest_correct, row.latest_settled);
+        (position(row.number), MemberScore { all, latest_round })
+    });
+    Ok(summed.collect())
+}
+
+/// Position of a number that PostgreSQL counts from 1.
+fn position(number: i64) -> usize {
+    usize::try_from(number - 1).unwrap_or(usize::MAX)
+}
+
+/// Rounds whose predictions and answers are read for members whose matches count from a time after `after`, and not after
+/// `until`.
+pub(super) struct TimedRounds {
+    pub(super) tournaments: Vec<i64>,
+    /// 0 for matches without a round.
+    pub(super) rounds: Vec<i16>,
+    pub(super) after: Vec<OffsetDateTime>,
+    pub(super) until: Vec<OffsetDateTime>,
+}
+
+/// Points of a member in a round, summed from predictions or answers.
 pub(super) struct RoundScore {
-    pub(super) user: UserId,
+    /// Position of the member.
+    pub(super) at: usize,
     pub(super) round: Option<i16>,
     pub(super) score: Score,
 }
 
-/// Sums the points of members from their predictions and answers, for matches that start, and questions that lock, at or
-/// after the member's time. Predictions and answers of a round are separate rows.
-pub(super) async fn exact_scores(
+/// Sums the points of users from their predictions and answers, for matches that start, and questions that lock, at or
+/// after the time of each; see `timed_scores.sql`. Predictions and answers of a round are separate rows.
+pub(super) async fn timed_scores(
     executor: impl PgExecutor<'_>,
-    tournaments: &[i64],
-    from_round: Option<i16>,
     users: &[i64],
-    since: &[OffsetDateTime],
+    starts: &[OffsetDateTime],
+    wanted: &TimedRounds,
 ) -> sqlx::Result<Vec<RoundScore>> {
-    let rows = sqlx::query!(
-        r#"select c.user_id as "user!: UserId", e.round, sum(c.points)::integer as "points!",
-                  sum(c.exact)::integer as "exact!", sum(c.correct)::integer as "correct!",
-                  count(*)::integer as "settled!", 0 as "answered!"
-           from events e
-           join result_points c on c.event_id = e.id and c.revision = e.result_revision
-           join unnest($3::bigint[], $4::timestamptz[]) as m (user_id, since)
-             on m.user_id = c.user_id and m.since <= e.start_time
-           where e.tournament_id = any($1) and ($2::smallint is null or e.round >= $2) and c.user_id = any($3)
-           group by c.user_id, e.round
-           union all
-           select c.user_id, r.round, sum(c.points)::integer, 0, 0, 0, count(*)::integer
-           from questions q
-           join question_results r on r.question_id = q.id and r.revision = q.result_revision
-           join question_points c on c.question_id = q.id and c.revision = q.result_revision
-           join unnest($3::bigint[], $4::timestamptz[]) as m (user_id, since)
-             on m.user_id = c.user_id and m.since <= r.locks_at
-           where q.tournament_id = any($1) and ($2::smallint is null or r.round >= $2) and c.user_id = any($3)
-           group by c.user_id, r.round"#,
-        tournaments,
-        from_round,
+    let rows = sqlx::query_file!(
+        "src/game/leagues/timed_scores.sql",
         users,
-        since,
+        starts,
+        &wanted.tournaments,
+        &wanted.rounds,
+        &wanted.after,
+        &wanted.until,
     )
     .fetch_all(executor)
     .await?;
     let scored = rows.into_iter().map(|row| {
         let (points, exact, correct) = (row.points, row.exact, row.correct);
         let score = Score { points, exact, correct, settled: row.settled, answered: row.answered };
-        RoundScore { user: row.user, round: row.round, score }
+        RoundScore { at: position(row.number), round: row.round, score }
     });
     Ok(scored.collect())
 }

@@ -1,18 +1,22 @@
 //! Sums of the scores of members, from which tables are built.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc, time::Instant};
 
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
-use time::OffsetDateTime;
-use web::ids::UserId;
+use time::{Duration, OffsetDateTime};
+use web::ids::{TournamentId, UserId};
 
 use super::{
-    rules::{CountsFrom, League, MemberScore},
+    recent::{Age, Recent},
+    rules::{League, MemberScore},
     store::{self, RoundRow},
     table::Players,
 };
 use crate::game::scores::rules::Scope;
+
+/// Number of outlines that a process shares.
+const KEPT_OUTLINES: usize = 1_000;
 
 /// Matches and questions that count for a table, from the results that exist at one time. Stored with the copy of a large
 /// table.
@@ -30,9 +34,142 @@ pub(super) struct Outline {
     scopes: Vec<String>,
     /// Scopes of the latest round.
     latest_scopes: Vec<String>,
+    /// Replaces the scopes for a league that counts matches by time. Such a league has no copy.
+    #[serde(skip)]
+    timed: Option<Timed>,
 }
 
-/// A member and the time at which they joined.
+/// Scores of a league that counts matches by time. A member has the scores of tournaments and rounds that begin after the
+/// time from which matches count for them. Predictions and answers are read only in rounds that had begun by then.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Timed {
+    scopes: Vec<TimedScope>,
+    rounds: Vec<TimedRound>,
+}
+
+/// A scope that counts for members whose matches count from a time after `after`, and not after `until`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct TimedScope {
+    scope: String,
+    /// Whether it is part of the score in the latest round, instead of the score in all rounds.
+    is_latest: bool,
+    after: Option<OffsetDateTime>,
+    until: OffsetDateTime,
+}
+
+/// A round whose predictions and answers are read for members whose matches count from a time after `after`, and not after
+/// `until`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct TimedRound {
+    tournament: TournamentId,
+    /// `None` for matches without a round. No score has only these.
+    round: Option<i16>,
+    after: Option<OffsetDateTime>,
+    until: OffsetDateTime,
+}
+
+impl Timed {
+    /// `has_tournaments` is true if all matches of a tournament count for the table.
+    fn new(rows: &[RoundRow], round: Option<i16>, has_tournaments: bool, latest: Option<i16>) -> Self {
+        let mut timed = Self::default();
+        let mut tournaments: HashMap<TournamentId, OffsetDateTime> = HashMap::new();
+        for row in rows.iter().filter(|row| round.is_none() || row.round == round) {
+            let RoundRow { tournament, round, first, last, tournament_first, .. } = *row;
+            // The score of a tournament includes its rounds.
+            let after = has_tournaments.then_some(tournament_first);
+            if has_tournaments {
+                tournaments.insert(tournament, tournament_first);
+            }
+            let scope = round.map(|round| Scope::Round { tournament, round }.to_string());
+            if let Some(scope) = scope {
+                if latest.is_some() && round == latest {
+                    timed.scopes.push(TimedScope { scope: scope.clone(), is_latest: true, after: None, until: first });
+                }
+                timed.scopes.push(TimedScope { scope, is_latest: false, after, until: first });
+            }
+            let after = if round.is_some() { Some(first) } else { after };
+            timed.rounds.push(TimedRound { tournament, round, after, until: last });
+        }
+        timed.scopes.extend(tournaments.into_iter().map(|(tournament, first)| TimedScope {
+            scope: Scope::Tournament(tournament).to_string(),
+            is_latest: false,
+            after: None,
+            until: first,
+        }));
+        timed
+    }
+
+    async fn sums(&self, db: &PgPool, members: &[Member], latest: Option<i16>) -> sqlx::Result<Vec<MemberScore>> {
+        let mut sums = vec![MemberScore::default(); members.len()];
+        let Some(earliest) = members.iter().map(|(_, start)| *start).min() else { return Ok(sums) };
+        let (users, starts): (Vec<i64>, Vec<OffsetDateTime>) =
+            members.iter().map(|(user, start)| (user.0, *start)).unzip();
+        let concerns = |after: Option<OffsetDateTime>, until: OffsetDateTime| {
+            starts.iter().any(|start| after.is_none_or(|after| *start > after) && *start <= until)
+        };
+        let from = |after: Option<OffsetDateTime>| after.unwrap_or(earliest - Duration::SECOND);
+        let scopes: Vec<&TimedScope> = self.scopes.iter().filter(|scope| concerns(scope.after, scope.until)).collect();
+        if !scopes.is_empty() {
+            let wanted = store::TimedScopes {
+                scopes: scopes.iter().map(|scope| scope.scope.clone()).collect(),
+                are_latest: scopes.iter().map(|scope| scope.is_latest).collect(),
+                after: scopes.iter().map(|scope| from(scope.after)).collect(),
+                until: scopes.iter().map(|scope| scope.until).collect(),
+            };
+            for (at, score) in store::timed_score_sums(db, &users, &starts, &wanted).await? {
+                if let Some(sum) = sums.get_mut(at) {
+                    *sum = score;
+                }
+            }
+        }
+        let rounds: Vec<&TimedRound> = self.rounds.iter().filter(|round| concerns(round.after, round.until)).collect();
+        if !rounds.is_empty() {
+            let wanted = store::TimedRounds {
+                tournaments: rounds.iter().map(|round| round.tournament.0).collect(),
+                rounds: rounds.iter().map(|round| round.round.unwrap_or_default()).collect(),
+                after: rounds.iter().map(|round| from(round.after)).collect(),
+                until: rounds.iter().map(|round| round.until).collect(),
+            };
+            for row in store::timed_scores(db, &users, &starts, &wanted).await? {
+                let Some(sum) = sums.get_mut(row.at) else { continue };
+                sum.all += row.score;
+                if row.round.is_some() && row.round == latest {
+                    sum.latest_round += row.score;
+                }
+            }
+        }
+        Ok(sums)
+    }
+}
+
+/// What decides the outline of a table: tournaments, first round, first time, whether matches count by time, and the round
+/// of the table.
+type Counted = (Vec<TournamentId>, Option<i16>, Option<OffsetDateTime>, bool, Option<i16>);
+
+/// Outlines, which most leagues share.
+pub(super) struct Outlines {
+    db: PgPool,
+    kept: Recent<Counted, Arc<Outline>>,
+}
+
+impl Outlines {
+    pub(super) fn new(db: PgPool) -> Self {
+        Self { db, kept: Recent::new(KEPT_OUTLINES) }
+    }
+
+    /// Returns the matches that count for a table, and the time at which they were read.
+    pub(super) async fn of(
+        &self,
+        league: &League,
+        round: Option<i16>,
+        age: Age,
+    ) -> sqlx::Result<(Arc<Outline>, Instant)> {
+        let counted = (league.tournaments.clone(), league.from_round, league.from, league.is_exact(), round);
+        self.kept.get(&counted, age, async { Ok(Arc::new(outline(&self.db, league, round).await?)) }).await
+    }
+}
+
+/// A member, and the time at which they joined, or from which matches count for them (see [`League::start`]).
 pub(super) type Member = (UserId, OffsetDateTime);
 
 /// Finds the matches that count for a table.
@@ -63,22 +200,24 @@ pub(super) async fn outline(db: &PgPool, league: &League, round: Option<i16>) ->
     };
     let has_results = rounds.iter().filter(of_table).any(|row| row.with_result > 0 || row.resolved > 0);
     let latest_scopes = scopes_of(&|of| Some(of) == latest);
-    Ok(Outline { round, round_complete, latest, has_results, scopes, latest_scopes })
+    let has_tournaments = round.is_none() && league.from_round.is_none();
+    let timed = league.is_exact().then(|| Timed::new(&rounds, round, has_tournaments, latest));
+    Ok(Outline { round, round_complete, latest, has_results, scopes, latest_scopes, timed })
 }
 
 /// Sums the scores of these members, in their order. Members without a score have zeros.
 pub(super) async fn sum(
     db: &PgPool,
-    league: &League,
     outline: &Outline,
     members: &[Member],
 ) -> sqlx::Result<Vec<(UserId, MemberScore)>> {
+    if let Some(timed) = &outline.timed {
+        let sums = timed.sums(db, members, outline.latest).await?;
+        return Ok(members.iter().zip(sums).map(|((user, _), sum)| (*user, sum)).collect());
+    }
     let users: Vec<i64> = members.iter().map(|(user, _)| user.0).collect();
-    let scores = if league.is_exact() {
-        exact_sums(db, league, outline, &users, members).await?
-    } else {
-        store::score_sums(db, &users, &outline.scopes, &outline.latest_scopes).await?.into_iter().collect()
-    };
+    let scores: HashMap<UserId, MemberScore> =
+        store::score_sums(db, &users, &outline.scopes, &outline.latest_scopes).await?.into_iter().collect();
     Ok(members.iter().map(|(user, _)| (*user, scores.get(user).copied().unwrap_or_default())).collect())
 }
 
@@ -92,30 +231,4 @@ pub(super) async fn of_league(
     let scores = members.iter().map(|member| (member.user, member.score)).collect();
     let players = members.into_iter().filter_map(|member| Some((member.user, member.player?))).collect();
     Ok((scores, players))
-}
-
-async fn exact_sums(
-    db: &PgPool,
-    league: &League,
-    outline: &Outline,
-    users: &[i64],
-    members: &[Member],
-) -> sqlx::Result<HashMap<UserId, MemberScore>> {
-    let tournaments = league.tournament_ids();
-    let start = league.from.unwrap_or(OffsetDateTime::UNIX_EPOCH);
-    let since: Vec<OffsetDateTime> = members
-        .iter()
-        .map(|(_, joined)| if league.counts_from == CountsFrom::Joined { start.max(*joined) } else { start })
-        .collect();
-    let mut sums: HashMap<UserId, MemberScore> = HashMap::new();
-    for row in store::exact_scores(db, &tournaments, league.from_round, users, &since).await? {
-        let member = sums.entry(row.user).or_default();
-        if outline.round.is_none() || row.round == outline.round {
-            member.all += row.score;
-        }
-        if row.round.is_some() && row.round == outline.latest {
-            member.latest_round += row.score;
-        }
-    }
-    Ok(sums)
 }

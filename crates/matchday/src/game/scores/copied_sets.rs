@@ -82,11 +82,11 @@ redis.call('DEL', KEYS[2])
 return 1
 ";
 
-/// Keeps the present copy until the next one is due, if the claim still holds and there is a copy.
+/// Keeps the present copy until the next one is due, with a new note, if the claim still holds and there is a copy.
 const KEEP: &str = r"
 if redis.call('GET', KEYS[2]) ~= ARGV[1] or redis.call('EXISTS', KEYS[3]) == 0 then return 0 end
 for set = 4, #KEYS, 2 do redis.call('PEXPIRE', KEYS[set], 2 * ARGV[3]) end
-redis.call('PEXPIRE', KEYS[3], 2 * ARGV[3])
+redis.call('SET', KEYS[3], ARGV[4], 'PX', 2 * ARGV[3])
 redis.call('SET', KEYS[1], string.format('%.0f', now + ARGV[2]), 'PX', ARGV[3])
 redis.call('DEL', KEYS[2])
 return 1
@@ -156,8 +156,8 @@ pub struct Wanted {
 pub enum Filled {
     /// It wrote all sets. The note is stored with them, and can be empty.
     Copied { note: String },
-    /// The present copy is up to date. Only for copies with a note.
-    Unchanged,
+    /// The present copy is up to date, and gets this note. Only for copies with a note.
+    Unchanged { note: String },
 }
 
 /// Writes the sets of a copy in progress.
@@ -301,7 +301,7 @@ impl Inner {
         let pause = INTERVAL.max(began.elapsed() * self.kind.pause_factor);
         let (mut finish, note) = match filled {
             Filled::Copied { note } => (self.finish.key(&keys), note),
-            Filled::Unchanged => (self.keep.key(&keys), String::new()),
+            Filled::Unchanged { note } => (self.keep.key(&keys), note),
         };
         finish.arg(&token).arg(milliseconds(pause)).arg(milliseconds(wanted.retention + pause)).arg(note);
         let finished: bool = self.call(finish.invoke_async(&mut self.redis.clone())).await?;

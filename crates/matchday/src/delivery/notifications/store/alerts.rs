@@ -524,6 +524,26 @@ pub(in super::super) async fn wanting_passed(
     Ok(rows.into_iter().map(|row| (row.user_id, row.league_id)).collect())
 }
 
+/// Returns the leagues that count a tournament and have a member who wants to know of lost ranks and has a device. Starts
+/// from these users: this kind is off by default.
+pub(in super::super) async fn leagues_wanting_passed(
+    executor: impl PgExecutor<'_>,
+    tournament: TournamentId,
+) -> sqlx::Result<Vec<LeagueId>> {
+    sqlx::query_scalar!(
+        r#"select distinct m.league_id as "league_id: LeagueId"
+           from notification_settings s
+           join league_members m on m.user_id = s.user_id
+           join leagues l on l.id = m.league_id
+           where s.passed and l.tournament_ids && array[$1::bigint]
+             and exists (select 1 from devices d where d.user_id = s.user_id)
+           order by 1"#,
+        tournament.0,
+    )
+    .fetch_all(executor)
+    .await
+}
+
 /// Returns the last user of the next batch of users who want to know of their streak.
 pub(in super::super) async fn streaks_end(
     executor: impl PgExecutor<'_>,
