@@ -159,7 +159,7 @@ async fn predictions_are_read_only_in_the_round_of_the_start() {
         let statement =
             format!("set plan_cache_mode = force_generic_plan; explain (analyze, format json) execute timed ({arguments})");
         let rows = sqlx::raw_sql(AssertSqlSafe(statement)).fetch_all(&mut *connection).await.expect("a plan");
-        let plan: Value = serde_json::from_str(&sqlx::Row::get::<String, _>(&rows[0], 0)).expect("JSON");
+        let plan: Value = sqlx::Row::get(&rows[0], 0);
         let read = rows_read(&plan[0]["Plan"], "predictions_");
         assert!((1.0..=200.0).contains(&read), "{read} predictions of 20 members, 5 matches in each round: {plan:#}");
         app.published().await;
