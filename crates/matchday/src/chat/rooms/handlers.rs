@@ -429,7 +429,8 @@ pub(super) struct Invited {
 
 /// Invite a user to a room.
 ///
-/// In a private room, only the creator may invite; in a public room, every member may.
+/// In a private room, only the creator and moderators may invite; in a public room, every member may. In the room of a
+/// league, every member may invite members of the league, and only those.
 #[utoipa::path(post, path = "/api/auth/chat-rooms/{room}/invite", tag = "Chat rooms", security(("token" = [])),
     params(RoomPath), request_body = InvitationBody,
     responses(

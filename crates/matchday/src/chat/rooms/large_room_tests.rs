@@ -448,8 +448,8 @@ async fn insert_rooms(app: &TestApp, name: &str, creator: UserId, count: i32, mi
         &format!(
             "with made as (
                insert into rooms (creator_id, matrix_id, alias, name, is_private, created_at, made_until, opened_at)
-               select {creator}, '!{name}' || n || ':example.org', '{name}' || n, '{name}', '{name}' like 'private%', '{opened}',
-                      '{opened}', '{opened}' from generate_series(1, {count}) n returning id)
+               select {creator}, '!{name}' || n || ':example.org', '{name}' || n, '{name}', '{name}' like 'private%',
+                      '{opened}', '{opened}', '{opened}' from generate_series(1, {count}) n returning id)
              insert into room_activity (room_id, member_count, last_activity, compared_at)
                select id, 0, '{opened}', '{opened}' from made"
         ),

@@ -11,7 +11,7 @@ use super::{
     work::ROOM,
 };
 use crate::{
-    chat::roles::POWERS,
+    chat::{membership_sync::Membership, roles::POWERS},
     identity::{accounts::restrictions::Restriction, operators::Operator},
     testing::{Answer, TestApp, TestUser, eventually},
 };
@@ -141,16 +141,15 @@ async fn join_of_member_who_has_left_is_undone() {
         let joined = app.published().await;
         // The invitation cannot be noted until the lock is released.
         let mut blocker = app.owner().begin().await.expect("begun");
-        sqlx::query("select 1 from room_activity a join rooms r on r.id = a.room_id where r.matrix_id = $1 for update of a")
-            .bind(&room)
-            .execute(&mut *blocker)
-            .await
-            .expect("locked");
+        let id = app.app.rooms.find(&room.parse().expect("an id")).await.expect("a room").id;
+        let lock = sqlx::query("select 1 from room_activity where room_id = $1 for update").bind(id.0);
+        lock.execute(&mut *blocker).await.expect("locked");
         let (subject, payload) = joined.iter().find(|(subject, _)| subject == ROOM).expect("work");
         let leaving = async {
             eventually("the invitation waits", async || {
                 let waiting: i64 = sqlx::query_scalar(
-                    "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'",
+                    "select count(*) from pg_stat_activity
+                     where datname = current_database() and wait_event_type = 'Lock'",
                 )
                 .fetch_one(app.owner())
                 .await
@@ -165,8 +164,8 @@ async fn join_of_member_who_has_left_is_undone() {
         let (performed, ()) = tokio::join!(perform(app, subject, payload), leaving);
         performed.expect("done");
         assert!(!is_in(&member, &room).await);
-        let membership = app.app.rooms.membership(member.id, app.app.rooms.find(&room.parse().expect("an id")).await.expect("a room").id);
-        assert_eq!(membership.await.expect("read"), Some(crate::chat::membership_sync::Membership::Leave));
+        let membership = app.app.rooms.membership(member.id, id).await.expect("read");
+        assert_eq!(membership, Some(Membership::Leave));
         app.published().await;
     })
     .await;
