@@ -2,6 +2,7 @@ import { type FormEvent, useCallback, useEffect, useLayoutEffect, useRef, useSta
 import { Link } from "wouter";
 import { Avatar } from "../people/avatar.tsx";
 import { profilePath } from "../people/person.ts";
+import { Drafts } from "../ui/drafts.ts";
 import { Loading, Problem } from "../ui/states.tsx";
 import { timeOfDay } from "../ui/time.ts";
 import { Moderate, useIsModerator } from "./moderate.tsx";
@@ -53,6 +54,7 @@ export function Conversation({ match, viewId, joinedId, slowMode }: Conversation
         <p className="small soft slow-mode">Slow mode: one message every {durationOf(slowMode)}.</p>
       )}
       <MessageForm
+        match={match}
         send={(text) => {
           setSent((sent) => sent + 1);
           // The failure is shown below the message.
@@ -262,8 +264,18 @@ function Failed({ message, timeline }: { message: Message; timeline: Timeline })
   );
 }
 
-function MessageForm({ send, isReady }: { send: (text: string) => void; isReady: boolean }) {
-  const [text, setText] = useState("");
+/** Unsent message of each match. */
+const drafts = new Drafts<string>();
+
+interface MessageFormProps {
+  match: number;
+  send: (text: string) => void;
+  isReady: boolean;
+}
+
+function MessageForm({ match, send, isReady }: MessageFormProps) {
+  const text = drafts.useAll().get(match) ?? "";
+  const setText = (text: string) => drafts.set(match, text || undefined);
   function submit(event: FormEvent) {
     event.preventDefault();
     const body = text.trim();

@@ -1,7 +1,8 @@
-import { useSyncExternalStore } from "react";
+import { useState, useSyncExternalStore } from "react";
 import { Chat } from "../chat/chat.tsx";
 import { updated, useLive } from "../live/live.tsx";
 import { isOpen } from "../matches/labels.ts";
+import { useHasDraft } from "../predict/drafts.ts";
 import { OwnPrediction } from "../predict/own-prediction.tsx";
 import { Predict } from "../predict/predict.tsx";
 import { useRules } from "../predict/rules.ts";
@@ -51,7 +52,11 @@ export function MatchPage({ id }: { id: number }) {
   const rules = useRules(match);
   const seal = useSeal(id, match !== undefined && !isOpen(match) && resource.data?.own !== undefined);
   const [chosen, setTab] = useSessionState<Tab | null>(`match.${id}.tab`, null);
-  const tab = chosen ?? (match?.status === "live" ? "chat" : "prediction");
+  // The match selects a tab only when its page opens. An open tab never changes under the fan.
+  const [initial, setInitial] = useState<Tab>();
+  const hasDraft = useHasDraft(id);
+  if (match && !initial) setInitial(match.status === "live" && !hasDraft ? "chat" : "prediction");
+  const tab = chosen ?? initial ?? "prediction";
   const title = match ? `${match.home_team.name} – ${match.away_team.name}` : "Match";
   return (
     <Page title={title} heading={null} className={`match show-${tab}`}>

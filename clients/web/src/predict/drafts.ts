@@ -1,37 +1,27 @@
-import { useCallback, useEffect, useState } from "react";
-import { onSessionEnd } from "../session/session.ts";
+import type { Schemas } from "@matchday/client";
+import { isOpen } from "../matches/labels.ts";
+import { Drafts, useUnloadWarning } from "../ui/drafts.ts";
 import { type Draft, draftOf, isSame, type Saved } from "./draft.ts";
 
-/** Unsaved predictions by match. They are kept while the fan visits other pages. */
-const drafts = new Map<number, Draft>();
-onSessionEnd.add(() => drafts.clear());
+/** Unsaved predictions by match. They are also kept when a match starts before the fan saves. */
+const drafts = new Drafts<Draft>();
+
+/** Whether the fan has an unsaved prediction of a match. */
+export const useHasDraft = (match: number): boolean => drafts.useAll().has(match);
 
 /**
  * Values of the form: the fan's unsaved changes, or the saved prediction. Without changes, the form follows the saved
  * prediction, for example after a save in another tab.
  */
-export function useDraft(match: number, saved: Saved | undefined) {
-  const [draft, setDraft] = useState(() => drafts.get(match));
+export function useDraft(match: Schemas["Event"], saved: Saved | undefined) {
+  const draft = drafts.useAll().get(match.id);
   const base = draftOf(saved);
   const isChanged = draft !== undefined && !isSame(draft, base);
-  const edit = useCallback(
-    (draft: Draft) => {
-      if (isSame(draft, draftOf(saved))) drafts.delete(match);
-      else drafts.set(match, draft);
-      setDraft(draft);
-    },
-    [match, saved],
-  );
-  useEffect(() => {
-    if (!isChanged) return;
-    // Makes the browser ask for confirmation before it closes the tab.
-    const warn = (event: BeforeUnloadEvent) => event.preventDefault();
-    window.addEventListener("beforeunload", warn);
-    return () => window.removeEventListener("beforeunload", warn);
-  }, [isChanged]);
-  const discard = useCallback(() => {
-    drafts.delete(match);
-    setDraft(undefined);
-  }, [match]);
-  return { values: isChanged ? draft : base, isChanged, edit, discard };
+  useUnloadWarning(isChanged && isOpen(match));
+  return {
+    values: isChanged ? draft : base,
+    isChanged,
+    edit: (draft: Draft) => drafts.set(match.id, isSame(draft, base) ? undefined : draft),
+    discard: () => drafts.set(match.id, undefined),
+  };
 }

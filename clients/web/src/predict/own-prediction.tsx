@@ -1,10 +1,12 @@
 import type { Schemas } from "@matchday/client";
+import { useEffect, useRef } from "react";
 import { signed } from "../matches/labels.ts";
-import { PickText, ToAdvance } from "../matches/pick.tsx";
+import { PickExtras, PickText, ToAdvance } from "../matches/pick.tsx";
 import { Sealed } from "../seals/sealed.tsx";
 import { matchday } from "../session/session.ts";
 import { useResource } from "../ui/resource.ts";
 import { Loaded } from "../ui/states.tsx";
+import { useDraft } from "./drafts.ts";
 import "./predict.css";
 
 interface Props {
@@ -27,6 +29,7 @@ export function OwnPrediction({ match, own, seal }: Props) {
           </strong>
         )}
       </header>
+      <Lost match={match} own={own} />
       {own ? (
         <>
           <p className="own-said">
@@ -51,6 +54,54 @@ export function OwnPrediction({ match, own, seal }: Props) {
         <p className="soft">You didn't predict this match.</p>
       )}
     </section>
+  );
+}
+
+/** States in which the saved prediction counts. A match that is `scheduled` here has passed its kick-off. */
+const started = ["scheduled", "live", "suspended", "finished"];
+
+/** Message that the match started before a change was saved. */
+function Lost({ match, own }: Pick<Props, "match" | "own">) {
+  const { values, isChanged, discard } = useDraft(match, own);
+  const notice = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    if (!isChanged) return;
+    notice.current?.scrollIntoView({ block: "nearest" });
+    // The form disappeared, with the focused control.
+    if (document.activeElement === document.body) notice.current?.focus({ preventScroll: true });
+  }, [isChanged]);
+  if (!isChanged) return null;
+  const { pick } = values;
+  const hasStarted = started.includes(match.status_detail);
+  return (
+    <div ref={notice} className="notice with-action lost" role="alert" tabIndex={-1}>
+      <p>
+        {hasStarted ? "Kick-off." : "Predictions for this match are closed."} {own ? "Your change" : "Your prediction"}
+        {!own && pick && (
+          <>
+            {" "}
+            <strong>
+              <PickText prediction={{ ...values, prediction: pick, score_prediction: null }} match={match} />
+            </strong>
+          </>
+        )}{" "}
+        wasn't saved
+        {own && hasStarted && (
+          <>
+            ;{" "}
+            <strong>
+              <PickText prediction={own} match={match} />
+              <PickExtras prediction={own} match={match} />
+            </strong>{" "}
+            counts
+          </>
+        )}
+        .
+      </p>
+      <button type="button" className="button quiet low" onClick={discard}>
+        OK
+      </button>
+    </div>
   );
 }
 

@@ -29,7 +29,7 @@ interface Props {
 /** Form for the outcome, the confidence and the optional parts. Predictions can be changed until kick-off. */
 export function Predict({ match, rules, own, saved, closed }: Props) {
   const { me } = useMe();
-  const { values, isChanged, edit, discard } = useDraft(match.id, own);
+  const { values, isChanged, edit, discard } = useDraft(match, own);
   const { pick, goals, confidence, joker } = values;
   const { ruleSet, sport } = rules;
   const { score, hint } = scoreOf(goals, sport);
