@@ -2,8 +2,9 @@ import type { Schemas } from "@matchday/client";
 import { useEffect, useRef, useState } from "react";
 import { Link } from "wouter";
 import { Name } from "../ui/name.tsx";
-import { useLive } from "./live.tsx";
 import "./goals.css";
+import { useLive } from "./live.tsx";
+import { type Scores, titleOf } from "./title.ts";
 
 type Match = Schemas["StreamMatch"];
 interface Announcement {
@@ -15,13 +16,12 @@ interface Announcement {
 /** Announces goals on every page, including to screen readers. */
 export function Goals() {
   const [announcement, setAnnouncement] = useState<Announcement>();
-  const goals = useRef(new Map<number, number>());
+  const goals = useRef(new Map<number, Scores>());
   useLive(({ kind, data }) => {
     if (kind !== "event") return;
     const before = goals.current.get(data.event_id);
-    const now = (data.home_score ?? 0) + (data.away_score ?? 0);
-    goals.current.set(data.event_id, now);
-    const title = titleOf(data, before, now);
+    goals.current.set(data.event_id, data);
+    const title = titleOf(data, before);
     if (title) setAnnouncement((last) => ({ number: (last?.number ?? 0) + 1, title, match: data }));
   });
   useEffect(() => {
@@ -42,15 +42,4 @@ export function Goals() {
       )}
     </section>
   );
-}
-
-function titleOf(match: Match, before: number | undefined, now: number): string | undefined {
-  if (match.changed.includes("status")) {
-    if (match.status_detail === "live") return "Kick-off";
-    if (match.status_detail === "finished") return "Full time";
-    return undefined;
-  }
-  if (!match.changed.includes("score")) return undefined;
-  if (match.status === "finished" || (before !== undefined && now < before)) return "Score corrected";
-  return "Goal";
 }
