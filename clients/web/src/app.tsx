@@ -1,4 +1,4 @@
-import { Redirect, Route, Router, Switch } from "wouter";
+import { Route, Router, Switch } from "wouter";
 import { useHashLocation } from "wouter/use-hash-location";
 import "./app.css";
 import { Frame } from "./frame.tsx";
@@ -25,6 +25,7 @@ import { MeContext, matchday, useSession } from "./session/session.ts";
 import { isUndoLink, UndoMove } from "./session/undo-move.tsx";
 import { TablePage } from "./table/table-page.tsx";
 import { Mark } from "./ui/mark.tsx";
+import { NotFoundPage } from "./ui/not-found-page.tsx";
 import { useResource } from "./ui/resource.ts";
 import { Loading, Problem } from "./ui/states.tsx";
 import { Toasts } from "./ui/toasts.tsx";
@@ -107,7 +108,7 @@ function Inside() {
                 <FollowsPage key="followers" which="followers" />
               </Route>
               <Route>
-                <Redirect to="/" />
+                <NotFoundPage />
               </Route>
             </Switch>
           </Frame>

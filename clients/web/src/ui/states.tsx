@@ -41,11 +41,13 @@ function duration(seconds: number): string {
   return whole < 90 ? `${whole} seconds` : `${Math.ceil(whole / 60)} minutes`;
 }
 
+/** An error, with a button that tries again unless the subject does not exist. */
 export function Problem({ error, retry }: { error: unknown; retry?: () => void }) {
+  const isGone = error instanceof MatchdayError && error.status === 404;
   return (
     <div className="problem" role="alert">
       <p>{errorMessage(error)}</p>
-      {retry && (
+      {retry && !isGone && (
         <button type="button" className="button quiet" onClick={retry}>
           Try again
         </button>
