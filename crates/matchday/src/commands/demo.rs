@@ -29,7 +29,7 @@ pub(crate) struct SimulateArguments {
     /// Speed factor: minutes of a match that pass in one minute.
     #[arg(long, default_value_t = 60)]
     speed: u32,
-    /// Random seed; the same seed plays the same matches.
+    /// Random seed; on fresh demo data, the same seed plays the same matches.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Number of matches to play.

@@ -2,14 +2,16 @@
 //! Everything takes the same path as in production: matches go through the importer, predictions through the batch
 //! writers, messages through the homeserver.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
 use anyhow::{Context as _, ensure};
-use time::OffsetDateTime;
 use web::ids::UserId;
 
 use super::{
-    rules::{self, CHATTER, Dice, FANS, Happening, SHOUTS, TOURNAMENT},
+    rules::{self, CHATTER, Dice, FANS, Happening, PLAYED_BEFORE, SHOUTS, TOURNAMENT},
     service::{Demo, came_too_late, join, say},
     store::{self, Stored},
 };
@@ -26,7 +28,7 @@ use crate::catalogue::{
 pub struct Settings {
     /// Minutes of a match that pass in one minute.
     pub speed: u32,
-    /// The same seed plays the same matches.
+    /// On fresh demo data, the same seed plays the same matches, predictions and chat messages.
     pub seed: u64,
     /// Number of matches to play.
     pub matches: usize,
@@ -81,9 +83,14 @@ pub async fn play(demo: &Demo, settings: Settings, report: impl Fn(&str, &str)) 
 
 struct Game<'a> {
     demo: &'a Demo,
+    /// For predictions and chat. Each match has dice of its own.
     dice: Dice,
     document: Document,
-    fans: Vec<UserId>,
+    /// The fans of the demo; `None` for a fan who has another name now.
+    fans: Vec<Option<UserId>>,
+    /// Fans for whom the simulation does not act: the one whose login is printed, and those with a session, which only a
+    /// person opens.
+    people: HashSet<UserId>,
     pitches: Vec<Pitch>,
     to_come: Vec<Stored>,
     played: Played,
@@ -100,8 +107,7 @@ impl<'a> Game<'a> {
         document.questions.clear();
         let usernames = FANS.map(|(username, _)| username);
         let found = store::fans(&demo.core.db, &usernames).await?;
-        let fans = usernames.iter().filter_map(|username| found.get(*username).copied()).collect();
-        let mut dice = Dice::new(settings.seed);
+        let fans = usernames.iter().map(|username| found.get(*username).copied()).collect();
         let mut pitches = Vec::new();
         let open = |entry: &&Stored| matches!(entry.status, Status::Live | Status::Scheduled);
         for (number, entry) in stored.iter().filter(open).take(settings.matches).enumerate() {
@@ -111,8 +117,9 @@ impl<'a> Game<'a> {
                 (document.teams[of.home].name.clone(), document.teams[of.away].name.clone())
             };
             let has_begun = entry.status == Status::Live;
-            let from = if has_begun { minutes_since(entry.start_time, now).min(60) } else { 0 };
-            let mut script = rules::script(&mut dice, from).into_iter();
+            // Not the time since the start, because the script must not depend on the time of day.
+            let from = if has_begun { PLAYED_BEFORE } else { 0 };
+            let mut script = rules::script(&mut Dice::of(settings.seed, &entry.key), from).into_iter();
             pitches.push(Pitch {
                 place,
                 names,
@@ -136,9 +143,10 @@ impl<'a> Game<'a> {
             stored.into_iter().filter(|entry| entry.status == Status::Scheduled && !playing.contains(&entry.id));
         Ok(Self {
             demo,
-            dice,
+            dice: Dice::new(settings.seed),
             document,
             fans,
+            people: HashSet::new(),
             to_come: to_come.collect(),
             pitches,
             played: Played::default(),
@@ -149,6 +157,7 @@ impl<'a> Game<'a> {
     /// Plays one minute; returns whether the simulation continues.
     async fn minute(&mut self, now: u32, report: &impl Fn(&str, &str)) -> anyhow::Result<bool> {
         let mut continues = false;
+        self.find_people().await?;
         for number in 0..self.pitches.len() {
             if now < self.pitches[number].kick_off {
                 continues = true;
@@ -215,14 +224,25 @@ impl<'a> Game<'a> {
         Ok(self.demo.fixtures.import(&self.document, Mode::Write, |_| {}).await?)
     }
 
+    async fn find_people(&mut self) -> anyhow::Result<()> {
+        let fans: Vec<i64> = self.fans.iter().flatten().map(|fan| fan.0).collect();
+        let first = self.fans.first().copied().flatten();
+        self.people = store::with_session(&self.demo.core.db, &fans).await?.into_iter().chain(first).collect();
+        Ok(())
+    }
+
+    /// Picks a random fan; `None` if a person uses the account. The next picks are the same in both cases.
+    fn pick_fan(&mut self) -> Option<UserId> {
+        self.dice.pick(&self.fans).copied().flatten().filter(|fan| !self.people.contains(fan))
+    }
+
     /// Lets fans predict this match, which has not started, and one later match.
     async fn predict(&mut self, number: usize) -> anyhow::Result<()> {
         let mut wanted = vec![self.pitches[number].entry.id];
         wanted.extend(self.dice.pick(&self.to_come).map(|entry| entry.id));
         for event in wanted {
-            let (Some(&fan), Some(forecast)) = (self.dice.pick(&self.fans), rules::forecast(&mut self.dice)) else {
-                continue;
-            };
+            let (fan, forecast) = (self.pick_fan(), rules::forecast(&mut self.dice));
+            let (Some(fan), Some(forecast)) = (fan, forecast) else { continue };
             match self.demo.predictions.save(fan, event, forecast).await {
                 Ok(_) => self.played.predictions += 1,
                 Err(error) if came_too_late(&error) => {}
@@ -243,7 +263,8 @@ impl<'a> Game<'a> {
     /// Sends a chat message from a random fan to a match room. A failure is only logged: the simulation does not need
     /// chat.
     async fn speak(&mut self, number: usize, words: &[&'static str]) {
-        let (Some(&fan), Some(&words)) = (self.dice.pick(&self.fans), self.dice.pick(words)) else { return };
+        let (fan, words) = (self.pick_fan(), self.dice.pick(words).copied());
+        let (Some(fan), Some(words)) = (fan, words) else { return };
         self.said += 1;
         let (entry, id) = (&self.pitches[number].entry, format!("simulation-{}", self.said));
         let said = async {
@@ -265,8 +286,4 @@ fn as_stored(mut document: Document, stored: &[Stored]) -> anyhow::Result<Docume
         (entry.status, entry.scores, entry.start_time) = (is.status, is.scores, is.start_time);
     }
     Ok(document)
-}
-
-fn minutes_since(then: OffsetDateTime, now: OffsetDateTime) -> u32 {
-    u32::try_from((now - then).whole_minutes()).unwrap_or_default()
 }

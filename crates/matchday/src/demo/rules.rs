@@ -82,6 +82,9 @@ const fn fixture(
     Fixture { key, home, away, starts, status, scores }
 }
 
+/// Minutes of the live match that were played before the demo began.
+pub const PLAYED_BEFORE: u32 = 25;
+
 /// Three rounds: finished, live, and scheduled.
 fn fixtures() -> [Fixture; 12] {
     use Status::{Finished, Live, Scheduled};
@@ -91,7 +94,7 @@ fn fixtures() -> [Fixture; 12] {
         fixture("round-1-2", (2, 3), days(-3), Finished, Some((0, 0))),
         fixture("round-1-3", (4, 5), days(-2) - hours(2), Finished, Some((1, 3))),
         fixture("round-1-4", (6, 7), days(-2), Finished, Some((2, 2))),
-        fixture("round-2-1", (1, 2), minutes(-25), Live, Some((1, 0))),
+        fixture("round-2-1", (1, 2), minutes(-i64::from(PLAYED_BEFORE)), Live, Some((1, 0))),
         fixture("round-2-2", (3, 0), minutes(40), Scheduled, None),
         fixture("round-2-3", (5, 6), hours(3), Scheduled, None),
         fixture("round-2-4", (7, 4), days(1), Scheduled, None),
@@ -192,6 +195,11 @@ pub struct Dice(u64);
 impl Dice {
     pub fn new(seed: u64) -> Self {
         Self(seed)
+    }
+
+    /// Dice of one subject. They do not depend on how often those of other subjects were rolled.
+    pub fn of(seed: u64, subject: &str) -> Self {
+        subject.bytes().fold(Self(seed), |mut dice, byte| Self(dice.roll(u64::MAX).wrapping_add(byte.into())))
     }
 
     /// Next number below `sides`, from `SplitMix64`. Not suitable for secrets.

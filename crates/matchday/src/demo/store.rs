@@ -56,6 +56,13 @@ pub(super) async fn fans(executor: impl PgExecutor<'_>, usernames: &[&str]) -> s
     Ok(rows.into_iter().map(|row| (row.username, row.user_id)).collect())
 }
 
+/// The users among these who have a session.
+pub(super) async fn with_session(executor: impl PgExecutor<'_>, users: &[i64]) -> sqlx::Result<Vec<UserId>> {
+    sqlx::query_scalar!(r#"select distinct user_id as "id: UserId" from sessions where user_id = any($1)"#, users)
+        .fetch_all(executor)
+        .await
+}
+
 /// Moves the predictions of a match before its start, as if they had been made in time. Only the demo can do this.
 pub(super) async fn backdate(db: &PgPool, event: MatchId, to: OffsetDateTime) -> sqlx::Result<()> {
     let users = sqlx::query_scalar!("select user_id from predictions where event_id = $1 order by user_id", event.0)

@@ -49,6 +49,11 @@ async fn demo_fills_empty_database_and_is_played() {
                 .is_err_and(|error| error.to_string().contains("users already"))
         );
 
+        // The simulation does not act for fans who were used by a person.
+        let second = predictions(app).await.into_iter().find(|row| row.0 == "otto.brandt").expect("a prediction").5;
+        app.login(web::ids::UserId(second)).await;
+        let before = of_people(predictions(app).await);
+        assert!(before.len() > 10, "{before:?}");
         let lines = Mutex::new(Vec::new());
         let settings = Settings { speed: 60_000, seed: 3, matches: 2 };
         let played =
@@ -56,6 +61,8 @@ async fn demo_fills_empty_database_and_is_played() {
                 .await
                 .expect("played");
         assert_eq!(played.matches, 2);
+        assert!(played.predictions > 20, "{played:?}");
+        assert_eq!(of_people(predictions(app).await), before);
         let lines = lines.into_inner().expect("not poisoned");
         let goals = lines.iter().filter(|line| line.starts_with("goal:") || line.starts_with("disallowed:")).count();
         assert_eq!(goals, played.goals, "{lines:?}");
@@ -67,6 +74,65 @@ async fn demo_fills_empty_database_and_is_played() {
         app.app.streams.remove().await;
     })
     .await;
+}
+
+/// A prediction: username, match, outcome, goals, confidence and user.
+type Row = (String, String, String, [Option<i32>; 2], i32, i64);
+
+async fn predictions(app: &TestApp) -> Vec<Row> {
+    let rows: Vec<(String, String, String, Option<i32>, Option<i32>, i32, i64)> = sqlx::query_as(
+        "select u.username, e.key, p.prediction, p.home_goals::integer, p.away_goals::integer, p.confidence::integer,
+                p.user_id
+         from predictions p join users u using (user_id) join events e on e.id = p.event_id order by 1, 2",
+    )
+    .fetch_all(&app.app.core.db)
+    .await
+    .expect("predictions");
+    rows.into_iter()
+        .map(|(user, key, pick, home, away, confidence, id)| (user, key, pick, [home, away], confidence, id))
+        .collect()
+}
+
+fn of_people(mut rows: Vec<Row>) -> Vec<Row> {
+    rows.retain(|(username, ..)| ["mara.lind", "otto.brandt"].contains(&username.as_str()));
+    rows
+}
+
+/// Plays fresh demo data whose live match started these minutes earlier. Returns the incidents and all predictions.
+async fn play_later(minutes: i64) -> (Vec<String>, Vec<Row>) {
+    let outcome = Mutex::new(None);
+    TestApp::run_with_database_clock(&[], async |app| {
+        app.app.streams.ensure().await.expect("streams");
+        tasks::queues(&app.app);
+        service::fill(&app.app.demo(), |_| {}).await.expect("filled");
+        sqlx::query("update events set start_time = start_time - $1 * interval '1 minute' where key = 'round-2-1'")
+            .bind(minutes)
+            .execute(app.owner())
+            .await
+            .expect("moved");
+        let lines = Mutex::new(Vec::new());
+        let settings = Settings { speed: 60_000, seed: 1, matches: 3 };
+        let report = |clock: &str, what: &str| lines.lock().expect("lines").push(format!("{clock} {what}"));
+        play::play(&app.app.demo(), settings, report).await.expect("played");
+        let lines = lines.into_inner().expect("not poisoned");
+        let mut rows = predictions(app).await;
+        for row in &mut rows {
+            row.5 = 0;
+        }
+        *outcome.lock().expect("not poisoned") = Some((lines, rows));
+        app.app.shutdown.end(std::time::Duration::ZERO, std::time::Duration::from_secs(5)).await;
+        app.published().await;
+        app.app.streams.remove().await;
+    })
+    .await;
+    outcome.into_inner().expect("not poisoned").expect("played")
+}
+
+#[tokio::test]
+async fn same_seed_plays_the_same_later() {
+    let (now, later) = (play_later(0).await, play_later(20).await);
+    assert!(now.0.len() > 6, "{:?}", now.0);
+    assert_eq!(now, later);
 }
 
 #[tokio::test]

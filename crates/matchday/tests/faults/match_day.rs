@@ -32,7 +32,7 @@ struct Simulation {
 
 impl Simulation {
     fn start(setting: &Setting) -> Self {
-        let mut command = setting.command(&["simulate", "--speed", "90", "--matches", "2", "--seed", "5"]);
+        let mut command = setting.command(&["simulate", "--speed", "90", "--matches", "2", "--seed", "7"]);
         let mut child = command.stderr(Stdio::null()).spawn().expect("the binary starts");
         let lines = Arc::new(Mutex::new(Vec::new()));
         let (kept, said) = (Arc::clone(&lines), child.stdout.take().expect("standard output"));
