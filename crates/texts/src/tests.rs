@@ -69,7 +69,7 @@ fn every_message_can_be_formatted() {
                 let pattern = bundle.get_message(id).and_then(|message| message.value()).expect("a message");
                 let mut args = Args::new();
                 for name in names {
-                    args = if ["points", "days", "winners", "weekday", "month"].contains(&name.as_str()) {
+                    args = if ["points", "days", "winners", "count", "weekday", "month"].contains(&name.as_str()) {
                         args.number(name, number)
                     } else {
                         args.text(name, "Ada { $x }")

@@ -193,13 +193,7 @@ interface LineProps {
 
 function Line({ roomId, message, follows, timeline, isModerator }: LineProps) {
   const { from, sender, text, at, isOwn, isNotice, state } = message;
-  if (isNotice) {
-    return (
-      <p className="announcement" dir="auto">
-        {text}
-      </p>
-    );
-  }
+  if (isNotice) return <Notice text={text} />;
   return (
     <div
       className={`message${isOwn ? " own" : ""}${follows ? " follows" : ""}${state === "failed" ? " failed" : ""}`}
@@ -223,6 +217,36 @@ function Line({ roomId, message, follows, timeline, isModerator }: LineProps) {
           <Report roomId={roomId} eventId={message.eventId} from={from} />
         ))}
     </div>
+  );
+}
+
+/** Announcement of a seal: "20 predictions sealed · Seal 5: 0ff3…". */
+const sealNotice = /^(.+?) · (.*[0-9a-f]{64}.*)$/;
+
+/** An announcement of the bot. The hash of a seal is shown on demand. */
+function Notice({ text }: { text: string }) {
+  const [, summary, hash] = sealNotice.exec(text) ?? [];
+  if (!summary) {
+    return (
+      <p className="announcement" dir="auto">
+        {text}
+      </p>
+    );
+  }
+  return (
+    <details className="seal-notice">
+      <summary className="announcement" dir="auto">
+        <span>
+          {summary} · <span className="seal-verify">Verify</span>
+        </span>
+      </summary>
+      <p className="small" dir="auto">
+        {hash}
+      </p>
+      <p className="small soft">
+        Everyone in this chat has the same hash. It must match the one in the details of your own prediction.
+      </p>
+    </details>
   );
 }
 

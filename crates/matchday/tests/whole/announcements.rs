@@ -99,7 +99,7 @@ async fn killed_workers_announce_each_goal_once_in_every_stand() {
                 let all = announced(&chat, &bot, room).await;
                 assert_eq!(all.len(), number, "{all:?}");
                 let (seals, others): (Vec<_>, Vec<_>) =
-                    all.into_iter().partition(|text| text.starts_with("Predictions sealed: 0. Seal 1: "));
+                    all.into_iter().partition(|text| text.starts_with("0 predictions sealed · Seal 1: "));
                 assert_eq!(seals.len(), 1, "{others:?}");
                 (seals, others)
             };

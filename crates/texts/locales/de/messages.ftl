@@ -83,9 +83,13 @@ bot-no-result = kein Ergebnis
 bot-not-counted = { $home } – { $away } zählt nicht
 bot-not-finished = { $home } – { $away } ist nicht beendet
 bot-best-predictors = Am besten getippt bei { $home } – { $away } in diesem Raum: { $names }
+bot-best-predictors-corrected = Am besten getippt bei { $home } – { $away } in diesem Raum nach der Korrektur: { $names }
 bot-round-completed = Runde { $round } von { $tournament } ist beendet: { $winners ->
     [0] niemand hat auf ihre Spiele getippt
     [1] { $names } gewinnt sie mit { $points } Punkten
    *[other] { $names } gewinnen sie mit je { $points } Punkten
 }
-bot-sealed = Tipps versiegelt: { $count }. Siegel { $sequence }: { $hash }
+bot-sealed = { $count ->
+    [one] { $count } Tipp versiegelt · Siegel { $sequence }: { $hash }
+   *[other] { $count } Tipps versiegelt · Siegel { $sequence }: { $hash }
+}

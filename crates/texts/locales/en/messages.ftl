@@ -86,9 +86,13 @@ bot-no-result = no result
 bot-not-counted = { $home } – { $away } does not count
 bot-not-finished = { $home } – { $away } is not finished
 bot-best-predictors = Best predictors of { $home } – { $away } in this room: { $names }
+bot-best-predictors-corrected = Best predictors of { $home } – { $away } in this room after the correction: { $names }
 bot-round-completed = Round { $round } of { $tournament } is complete: { $winners ->
     [0] no user predicted its matches
     [1] { $names } won it with { $points } points
    *[other] { $names } won it with { $points } points each
 }
-bot-sealed = Predictions sealed: { $count }. Seal { $sequence }: { $hash }
+bot-sealed = { $count ->
+    [one] { $count } prediction sealed · Seal { $sequence }: { $hash }
+   *[other] { $count } predictions sealed · Seal { $sequence }: { $hash }
+}

@@ -83,9 +83,13 @@ bot-no-result = sin resultado
 bot-not-counted = { $home } – { $away } no cuenta
 bot-not-finished = { $home } – { $away } no ha terminado
 bot-best-predictors = Mejores pronósticos de { $home } – { $away } en esta sala: { $names }
+bot-best-predictors-corrected = Mejores pronósticos de { $home } – { $away } en esta sala tras la corrección: { $names }
 bot-round-completed = La jornada { $round } de { $tournament } ha terminado: { $winners ->
     [0] nadie pronosticó sus partidos
     [1] la gana { $names } con { $points } puntos
    *[other] la ganan { $names } con { $points } puntos cada uno
 }
-bot-sealed = Pronósticos sellados: { $count }. Sello { $sequence }: { $hash }
+bot-sealed = { $count ->
+    [one] { $count } pronóstico sellado · Sello { $sequence }: { $hash }
+   *[other] { $count } pronósticos sellados · Sello { $sequence }: { $hash }
+}

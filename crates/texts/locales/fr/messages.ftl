@@ -83,9 +83,13 @@ bot-no-result = pas de résultat
 bot-not-counted = { $home } – { $away } ne compte pas
 bot-not-finished = { $home } – { $away } n’est pas terminé
 bot-best-predictors = Meilleurs pronostics de { $home } – { $away } dans ce salon : { $names }
+bot-best-predictors-corrected = Meilleurs pronostics de { $home } – { $away } dans ce salon après la correction : { $names }
 bot-round-completed = La journée { $round } de { $tournament } est terminée : { $winners ->
     [0] aucun pronostic pour ses matchs
     [1] { $names } la remporte avec { $points } points
    *[other] { $names } la remportent avec { $points } points chacun
 }
-bot-sealed = Pronostics scellés : { $count }. Sceau { $sequence } : { $hash }
+bot-sealed = { $count ->
+    [one] { $count } pronostic scellé · Sceau { $sequence } : { $hash }
+   *[other] { $count } pronostics scellés · Sceau { $sequence } : { $hash }
+}

@@ -126,14 +126,22 @@ fn score(home: &str, away: &str, standing: Standing) -> Option<String> {
     Some(format!("{home} {home_goals} – {away_goals} {away}"))
 }
 
-/// Announces the best predictors, given as (name, points) with the best first.
-pub fn best_predictors(texts: &Catalogue, home: &str, away: &str, best: &[(String, i32)]) -> Option<Announcement> {
+/// Announces the best predictors, given as (name, points) with the best first. After a correction, members have seen an
+/// earlier list.
+pub fn best_predictors(
+    texts: &Catalogue,
+    home: &str,
+    away: &str,
+    best: &[(String, i32)],
+    is_corrected: bool,
+) -> Option<Announcement> {
     if best.is_empty() {
         return None;
     }
     let named: Vec<String> = best.iter().map(|(name, points)| format!("{name} ({points})")).collect();
     let args = Args::new().text("home", home).text("away", away).text("names", named.join(", "));
-    Some(Announcement { kind: Kind::BestPredictors, text: texts.default_text("bot-best-predictors", &args) })
+    let id = if is_corrected { "bot-best-predictors-corrected" } else { "bot-best-predictors" };
+    Some(Announcement { kind: Kind::BestPredictors, text: texts.default_text(id, &args) })
 }
 
 /// Announces that a round is complete, with its winners.
@@ -153,10 +161,8 @@ pub fn round_completed(texts: &Catalogue, fact: &RoundFact) -> Announcement {
 /// Publishes a seal in a room, where its members keep a copy that the operator of the service cannot change.
 pub fn sealed(texts: &Catalogue, seal: &Seal) -> Announcement {
     let Seal { count, sequence, hash, .. } = seal;
-    let args = Args::new()
-        .text("count", count.to_string())
-        .text("sequence", sequence.to_string())
-        .text("hash", hex::encode(hash.0));
+    let args =
+        Args::new().number("count", *count).text("sequence", sequence.to_string()).text("hash", hex::encode(hash.0));
     Announcement { kind: Kind::Sealed, text: texts.default_text("bot-sealed", &args) }
 }
 
@@ -183,7 +189,10 @@ mod tests {
 
     use super::*;
     use crate::catalogue::matches::facts::TeamName;
-    use crate::game::scores::rounds::Winner;
+    use crate::game::{
+        scores::rounds::Winner,
+        seals::rules::{Content, root},
+    };
 
     fn english() -> Catalogue {
         Catalogue::load(&texts::Locale::default(), None).expect("texts")
@@ -277,6 +286,28 @@ mod tests {
         assert_eq!(text(&["ada"]), "Round 4 of Cup is complete: ada won it with 90 points");
         assert_eq!(text(&["ada", "bo"]), "Round 4 of Cup is complete: ada, bo won it with 90 points each");
         assert_eq!(text(&[]), "Round 4 of Cup is complete: no user predicted its matches");
+    }
+
+    #[test]
+    fn best_predictors_say_that_they_were_corrected() {
+        let text = |is_corrected| {
+            let best = [("ada".to_owned(), 40), ("bo".to_owned(), 12)];
+            best_predictors(&english(), "Rovers", "City", &best, is_corrected).expect("an announcement").text
+        };
+        assert_eq!(text(false), "Best predictors of Rovers – City in this room: ada (40), bo (12)");
+        assert_eq!(text(true), "Best predictors of Rovers – City in this room after the correction: ada (40), bo (12)");
+    }
+
+    #[test]
+    fn seal_is_announced_in_one_line_with_its_hash() {
+        let at = datetime!(2026-11-20 15:00 UTC);
+        for (count, predictions) in [(0, "0 predictions"), (1, "1 prediction"), (2_000, "2000 predictions")] {
+            let content = Content { event: MatchId(7), event_sequence: 1, count, root: root(&[]), start_time: at };
+            let seal = content.seal((4, root(&[])), at);
+            // The web app recognises the separator and the hash.
+            let expected = format!("{predictions} sealed · Seal 5: {}", hex::encode(seal.hash.0));
+            assert_eq!(sealed(&english(), &seal).text, expected);
+        }
     }
 
     proptest! {

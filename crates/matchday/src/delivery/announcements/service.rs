@@ -113,7 +113,7 @@ enum Post {
     /// The same messages in all rooms.
     Messages(Vec<Value>),
     /// The best predictors among the members of the room.
-    BestPredictors { home: String, away: String },
+    BestPredictors { home: String, away: String, is_corrected: bool },
 }
 
 /// A fact on its way to the rooms of its match.
@@ -210,10 +210,11 @@ impl Announcements {
                 self.in_all_rooms(homeserver, fact.event_id, id, &Post::Messages(messages)).await
             }
             scores::UPDATED => {
-                let ScoresFact { event_id, .. } = read(delivery)?;
+                let ScoresFact { event_id, result_revision } = read(delivery)?;
                 let teams = store::teams(&self.db, event_id).await.map_err(Failure::retry)?;
                 let Some((home, away)) = teams else { return Ok(()) };
-                self.in_all_rooms(homeserver, event_id, id, &Post::BestPredictors { home, away }).await
+                let post = Post::BestPredictors { home, away, is_corrected: result_revision > 1 };
+                self.in_all_rooms(homeserver, event_id, id, &post).await
             }
             rounds::COMPLETED => {
                 let fact: RoundFact = read(delivery)?;
@@ -279,8 +280,8 @@ impl Announcements {
     ) -> (RoomId, Result<(), Failure>) {
         let outcome = match post {
             Post::Messages(messages) => post_all(homeserver, room, fact, messages).await,
-            Post::BestPredictors { home, away } => match self.best_of(event, room).await {
-                Ok(best) => match best_predictors(&self.texts, home, away, &best) {
+            Post::BestPredictors { home, away, is_corrected } => match self.best_of(event, room).await {
+                Ok(best) => match best_predictors(&self.texts, home, away, &best, *is_corrected) {
                     Some(announcement) => {
                         let message = rules::message(event, &announcement, None);
                         say(homeserver, room, &format!("{fact}-best"), &message).await
