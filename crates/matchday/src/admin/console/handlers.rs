@@ -170,8 +170,15 @@ pub(super) async fn show_match(
     let found = state.console.find_match(event).await?.ok_or(PageError::NotFound("match"))?;
     let recorded = recorded_of(&state, format!("event:{event}")).await?;
     let title = format!("{} – {}", found.row.home, found.row.away);
-    let body = pages::matches::show(&viewer, &found, &recorded, state.clock.now());
-    Ok(Page::new(&viewer, "/console/matches", &title).notice(query.get("notice")).show(&body))
+    let is_scoring = found.row.is_scoring();
+    let (notice, is_refreshing) = match query.get("notice") {
+        Some("corrected") if is_scoring => (Some("corrected"), true),
+        Some("corrected") => (Some("corrected_and_scored"), false),
+        notice => (notice, false),
+    };
+    let body = pages::matches::show(&viewer, &found, &recorded, is_refreshing, state.clock.now());
+    let page = Page { refresh: is_refreshing.then_some(3), ..Page::new(&viewer, "/console/matches", &title) };
+    Ok(page.notice(notice).show(&body))
 }
 
 pub(super) async fn list_rule_sets(State(state): State<ConsoleState>, viewer: Acting<Viewer>) -> PageResult {
@@ -645,6 +652,10 @@ pub(super) async fn compare_rooms(State(state): State<ConsoleState>, posted: Pos
 pub(super) async fn show_feeds(State(state): State<ConsoleState>, viewer: Acting<Viewer>) -> PageResult {
     let body = pages::feeds::show(&state.feeds.status().await?, state.clock.now());
     Ok(Page::new(&viewer, "/console/feeds", "Feeds").show(&body))
+}
+
+pub(super) async fn show_roles(viewer: Acting<Viewer>) -> PageResult {
+    Ok(Page::new(&viewer, "/console/roles", "Roles").show(&pages::roles::show(&viewer)))
 }
 
 pub(super) async fn list_server_keys(

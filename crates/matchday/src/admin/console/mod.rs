@@ -87,6 +87,7 @@ routes! {
     post "/console/keys/{id}/rotate" => rotate_server_key: Some(Role::Operator);
     post "/console/keys/{id}/revoke" => revoke_server_key: Some(Role::Operator);
     get "/console/audit" => show_audit: Some(Role::Viewer);
+    get "/console/roles" => show_roles: Some(Role::Viewer);
 }
 
 /// Paths for route names in logs and metrics.

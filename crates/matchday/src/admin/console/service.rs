@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 use web::ids::{MatchId, RuleSetId, TournamentId, UserId};
 
 pub use super::store::{
-    Backlog, CoinsEffect, CountryRow, Effect, MatchFilter, MatchRow, Moved, ProviderRow, ResultRow, RoomRow,
+    Backlog, CoinsEffect, CountryRow, Effect, Leader, MatchFilter, MatchRow, Moved, ProviderRow, ResultRow, RoomRow,
     RuleSetEffect, Tally, TournamentRow, TransactionRow, UserRow,
     reports::{ReportRow, Sender},
 };
@@ -165,6 +165,8 @@ pub struct Preview {
     pub effect: Effect,
     /// Effect on coins, if points are worth any.
     pub coins: Option<CoinsPreview>,
+    /// Users who lead the tournament before or after the correction; `None` if the query took too long.
+    pub leaders: Option<Vec<Leader>>,
     /// Users who gain most.
     pub gainers: Vec<Moved>,
     /// Users who lose most.
@@ -202,6 +204,18 @@ pub struct UserView {
 pub struct SmsView {
     pub countries: Vec<CountryRow>,
     pub providers: Vec<ProviderRow>,
+}
+
+/// Returns `None` if an optional part of a preview took too long.
+fn in_time<T>(computed: sqlx::Result<T>, part: &str) -> sqlx::Result<Option<T>> {
+    match computed {
+        Ok(computed) => Ok(Some(computed)),
+        Err(error) if database::is_transient(&error) => {
+            tracing::warn!(%error, part, "part of the effect of a correction could not be computed");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 impl Console {
@@ -333,8 +347,14 @@ impl Console {
         let after = wanted.status().outcome(wanted.scores(), wanted.advanced());
         // Imports decide the same way: a different outcome is a new result.
         let changes_result = frame.outcome() != after;
-        let mut preview =
-            Preview { changes_result, effect: Effect::default(), coins: None, gainers: Vec::new(), losers: Vec::new() };
+        let mut preview = Preview {
+            changes_result,
+            effect: Effect::default(),
+            coins: None,
+            leaders: None,
+            gainers: Vec::new(),
+            losers: Vec::new(),
+        };
         if !changes_result {
             return Ok(Some(preview));
         }
@@ -343,6 +363,9 @@ impl Console {
             Outcome::Open | Outcome::Void => None,
         };
         (preview.effect, preview.gainers, preview.losers) = store::effect(&mut tx, event, &frame, after).await?;
+        drop(tx);
+        let mut tx = store::begin_optional(&self.db).await?;
+        preview.leaders = in_time(store::leaders(&mut tx, event, &frame, after).await, "leaders")?;
         drop(tx);
         preview.coins = self.coins_effect(event, &frame, after, preview.effect.worth).await?;
         Ok(Some(preview))
@@ -362,15 +385,8 @@ impl Console {
         if rate == 0 {
             return Ok(None);
         }
-        let mut tx = store::begin_coins_effect(&self.db).await?;
-        let exactly = match store::coins_effect(&mut tx, event, frame, after, rate).await {
-            Ok(effect) => Some(effect),
-            Err(error) if database::is_transient(&error) => {
-                tracing::warn!(%error, "effect of a correction on wallets could not be computed");
-                None
-            }
-            Err(error) => return Err(error),
-        };
+        let mut tx = store::begin_optional(&self.db).await?;
+        let exactly = in_time(store::coins_effect(&mut tx, event, frame, after, rate).await, "wallets")?;
         Ok(Some(CoinsPreview { at_most: worth.saturating_mul(rate), exactly }))
     }
 

@@ -37,9 +37,9 @@ pub(super) async fn begin_effect(db: &PgPool) -> sqlx::Result<Transaction<'stati
     .await
 }
 
-/// Begins a read-only transaction for queries that also read every wallet. They take longer, and the preview works
-/// without them.
-pub(super) async fn begin_coins_effect(db: &PgPool) -> sqlx::Result<Transaction<'static, Postgres>> {
+/// Begins a read-only transaction for queries that also read every wallet or leaderboard row. They take longer, and the
+/// preview works without them.
+pub(super) async fn begin_optional(db: &PgPool) -> sqlx::Result<Transaction<'static, Postgres>> {
     platform::database::begin_with(
         db,
         "begin isolation level repeatable read read only; set local statement_timeout = '2500ms'; set local jit = off",
@@ -125,6 +125,11 @@ pub struct MatchRow {
 }
 
 impl MatchRow {
+    /// Whether some scores lack the latest result.
+    pub(super) fn is_scoring(&self) -> bool {
+        self.result_revision > 0 && !self.is_applied
+    }
+
     pub fn scores(&self) -> Option<(i32, i32)> {
         self.home_score.zip(self.away_score)
     }
@@ -552,6 +557,44 @@ pub(super) async fn effect(
     gainers.sort_by_key(|moved: &Moved| (moved.before - moved.after, moved.user));
     losers.sort_by_key(|moved: &Moved| (moved.after - moved.before, moved.user));
     Ok((effect, gainers, losers))
+}
+
+/// A user who leads a tournament before or after a correction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leader {
+    pub user: UserId,
+    pub username: String,
+    pub rank_before: i64,
+    pub rank_after: i64,
+    /// Points in the tournament before the correction.
+    pub before: i64,
+    /// Points in the tournament after the correction.
+    pub after: i64,
+}
+
+/// Last place of a tournament that a preview lists.
+const PLACES: i64 = 3;
+
+pub(super) async fn leaders(
+    connection: &mut PgConnection,
+    event: MatchId,
+    frame: &Frame,
+    after: Option<WantedResult>,
+) -> sqlx::Result<Vec<Leader>> {
+    let advanced = WantedResult::advanced_name(after);
+    let after = after.map(|after| after.score).unzip();
+    sqlx::query_file_as!(
+        Leader,
+        "src/admin/console/leaders_effect.sql",
+        event.0,
+        advanced,
+        frame.would_count_before,
+        after.0,
+        after.1,
+        PLACES,
+    )
+    .fetch_all(connection)
+    .await
 }
 
 /// Effect of a correction on wallets.

@@ -1,6 +1,8 @@
 mod access;
 mod tokens;
 
+use std::collections::HashMap;
+
 use axum::body::Body;
 use http::{Method, Request, StatusCode, header};
 use platform::{
@@ -59,7 +61,7 @@ const BEHIND_PROXY: [(&str, &str); 7] = [
     ("MATCHDAY_CONSOLE__OPERATORS", "operators,user:root@example.org"),
 ];
 
-const PAGES: [&str; 12] = [
+const PAGES: [&str; 13] = [
     "/console",
     "/console/matches",
     "/console/questions",
@@ -72,6 +74,7 @@ const PAGES: [&str; 12] = [
     "/console/feeds",
     "/console/keys",
     "/console/audit",
+    "/console/roles",
 ];
 
 /// Text that breaks pages that do not escape it.
@@ -1146,6 +1149,96 @@ async fn preview_matches_effect_of_correction() {
         assert!(corrected.get() > 10, "{} corrections were made", corrected.get());
         assert!(recorded(app).await.iter().all(|row| row.action == "event.correct"));
         app.published().await;
+    })
+    .await;
+}
+
+/// Points of users in the tournament of a match.
+async fn tournament_points(app: &TestApp, event: i64) -> HashMap<UserId, i64> {
+    let rows: Vec<(UserId, i64)> = sqlx::query_as(
+        "select user_id, points::bigint from user_scores
+         where scope = (select 'tournament:' || tournament_id from events where id = $1)",
+    )
+    .bind(event)
+    .fetch_all(&app.app.core.db)
+    .await
+    .expect("scores");
+    rows.into_iter().collect()
+}
+
+#[tokio::test]
+async fn preview_shows_leaders_before_and_after_correction() {
+    TestApp::run(async |app| {
+        let fixtures = app.fixtures();
+        let events = [far(&fixtures).put().await, fixtures.a_match("n").starting_in(FAR).put().await];
+        let forecasts =
+            [((2, 1), true, 90), ((1, 1), true, 60), ((0, 3), true, 80), ((1, 0), false, 50), ((0, 1), false, 20)];
+        for (place, (goals, with_score, confidence)) in forecasts.into_iter().enumerate() {
+            let user = app.app.accounts.make_without_phone().await.expect("a user");
+            // The last user predicts only the second match.
+            for event in events.into_iter().skip(usize::from(place == 4)) {
+                let forecast = forecast(goals, with_score, confidence);
+                app.app.predictions.save(user, MatchId(event), forecast).await.expect("saved");
+            }
+        }
+        for event in events {
+            begin(app, event).await;
+        }
+        correct(app, events[1], (Status::Finished, Some((0, 1)), None)).await;
+        let event = events[0];
+        for scores in [Some((2, 1)), Some((1, 1)), Some((0, 3)), None] {
+            let status = if scores.is_some() { Status::Finished } else { Status::Abandoned };
+            let wanted = Correction::new(status, scores, None).expect("possible");
+            let preview = app.app.console.preview(MatchId(event), wanted).await.expect("read").expect("a match");
+            let leaders = preview.leaders.expect("in time");
+            let before = tournament_points(app, event).await;
+            correct(app, event, (status, scores, None)).await;
+            let after = tournament_points(app, event).await;
+            let rank = |all: &HashMap<UserId, i64>, user| {
+                let points = all.get(&user).copied().unwrap_or_default();
+                1 + i64::try_from(all.values().filter(|&&other| other > points).count()).expect("few")
+            };
+            for leader in &leaders {
+                let of = |all: &HashMap<UserId, i64>| all.get(&leader.user).copied().unwrap_or_default();
+                assert_eq!((leader.before, leader.after), (of(&before), of(&after)), "{scores:?}: {leaders:?}");
+                assert_eq!(leader.rank_before, rank(&before, leader.user), "{scores:?}: {leaders:?}");
+                assert_eq!(leader.rank_after, rank(&after, leader.user), "{scores:?}: {leaders:?}");
+            }
+            assert!(leaders.is_sorted_by_key(|leader| leader.rank_after), "{leaders:?}");
+            let listed = |user: &UserId| leaders.iter().any(|leader| leader.user == *user);
+            for &user in before.keys().chain(after.keys()) {
+                assert!(listed(&user) || (rank(&before, user) > 3 && rank(&after, user) > 3), "{user}: {leaders:?}");
+            }
+        }
+        let html = page(app, &format!("/console/matches/{event}/correction?status=finished&home=1&away=1")).await;
+        assert!(html.contains("Leaders of the tournament") && html.contains("Place after"), "{html}");
+        app.published().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn corrected_match_refreshes_until_scores_are_applied() {
+    TestApp::run(async |app| {
+        let event = app.fixtures().a_match("m").starting_in(Duration::ZERO).at("finished", 2, 1).put().await;
+        app.published().await;
+        app.settle().await;
+        let path = format!("/console/matches/{event}");
+        let on = format!("{path}/correction?status=finished&home=1&away=1");
+        let html = page(app, &on).await;
+        let (_, rest) = html.split_once("name=\"seen\" value=\"").expect("a fingerprint");
+        let seen = rest.split_once('"').expect("a value").0.to_owned();
+        let fields = [("status", "finished"), ("home", "1"), ("away", "1"), ("reason", "a late goal"), ("seen", &seen)];
+        let location = send(app, &on, &format!("{path}/correction"), &fields).await;
+        let refresh = "http-equiv=\"refresh\"";
+        let html = page(app, &location).await;
+        assert!(html.contains(refresh) && html.contains("in progress") && html.contains("Stop refreshing"), "{html}");
+        let html = page(app, &path).await;
+        assert!(!html.contains(refresh) && html.contains("in progress"), "without the notice: {html}");
+        app.published().await;
+        app.settle().await;
+        let html = page(app, &location).await;
+        assert!(!html.contains(refresh) && html.contains("Scores are up to date."), "{html}");
     })
     .await;
 }

@@ -10,7 +10,7 @@ use crate::{
     admin::console::{
         extract::Identity,
         rules::Role,
-        service::{CoinsPreview, Listed, MatchRow, MatchView, Moved, Preview, TournamentRow},
+        service::{CoinsPreview, Leader, Listed, MatchRow, MatchView, Moved, Preview, TournamentRow},
     },
     catalogue::{
         fixtures::service::{Correction, Seen},
@@ -84,11 +84,11 @@ fn status(of: Status) -> Markup {
 }
 
 fn in_scores(row: &MatchRow) -> Markup {
-    match (row.result_revision, row.is_applied) {
-        (0, _) => html! { span.quiet { "no result yet" } },
-        (1, true) => html! { "applied" },
-        (revision, true) => html! { "applied, " (revision) " results" },
-        (_, false) => badge(Tone::Busy, "in progress"),
+    match row.result_revision {
+        0 => html! { span.quiet { "no result yet" } },
+        _ if row.is_scoring() => badge(Tone::Busy, "in progress"),
+        1 => html! { "applied" },
+        revision => html! { "applied, " (revision) " results" },
     }
 }
 
@@ -96,6 +96,7 @@ pub(in crate::admin::console) fn show(
     viewer: &Identity,
     found: &MatchView,
     recorded: &[Recorded],
+    is_refreshing: bool,
     now: OffsetDateTime,
 ) -> Markup {
     let row = &found.row;
@@ -130,6 +131,9 @@ pub(in crate::admin::console) fn show(
         p.trail { a href={ "/console/matches?day=&tournament=" (row.tournament_id) } { (row.tournament) } }
         h1 { (row.home) " – " (row.away) }
         p.lead { (status(row.status)) " " strong.score { (score(row.scores())) } " " (in_scores(row)) }
+        @if is_refreshing {
+            p { a.button href={ "/console/matches/" (row.id) } { "Stop refreshing" } }
+        }
         div.columns {
             section.card {
                 h2 { "Details" }
@@ -292,8 +296,27 @@ fn effect(preview: &Preview) -> Markup {
             (moved("Largest gains", &preview.gainers))
             (moved("Largest losses", &preview.losers))
         }
+        (leaders(preview.leaders.as_deref()))
         @if let Some(coins) = &preview.coins { (coins_text(coins)) }
     }
+}
+
+fn leaders(leaders: Option<&[Leader]>) -> Markup {
+    let Some(leaders) = leaders else {
+        return html! { section.card {
+            h2 { "Leaders of the tournament" }
+            p { "There are too many users to compute the places in a few seconds." }
+        } };
+    };
+    let rows = html! { @for leader in leaders { tr {
+        th scope="row" { a href={ "/console/users/" (leader.user) } { (leader.username) } }
+        td.n { (number(leader.rank_before)) }
+        td.n { (number(leader.rank_after)) }
+        td.n { (number(leader.before)) }
+        td.n { (number(leader.after)) }
+    } } };
+    let heads = ["User", "#Place now", "#Place after", "#Points now", "#Points after"];
+    table("Leaders of the tournament", &heads, &rows, leaders.is_empty(), "No user has points.")
 }
 
 fn coins_tile(coins: &CoinsPreview) -> Markup {

@@ -8,6 +8,7 @@ pub(super) mod overview;
 pub(super) mod questions;
 pub(super) mod queues;
 pub(super) mod reports;
+pub(super) mod roles;
 pub(super) mod rule_sets;
 pub(super) mod server_keys;
 pub(super) mod sms;
@@ -21,7 +22,7 @@ use http::{HeaderValue, StatusCode, header};
 use maud::{DOCTYPE, Markup, html};
 use time::{Duration, OffsetDateTime, UtcOffset, format_description::well_known::Rfc3339, macros::format_description};
 
-use super::extract::Identity;
+use super::{ROUTES, extract::Identity};
 
 /// Allows no external content and no scripts.
 const POLICY: HeaderValue = HeaderValue::from_static(
@@ -45,8 +46,9 @@ const SECTIONS: [(&str, &str); 12] = [
 ];
 
 /// Notices shown after an action. The URL contains only the key, so a crafted link cannot show another text.
-const NOTICES: [(&str, &str); 21] = [
+const NOTICES: [(&str, &str); 22] = [
     ("corrected", "Match corrected. Workers are updating scores and coins; this page shows their progress."),
+    ("corrected_and_scored", "Match corrected. Scores are up to date."),
     ("question_added", "Question added."),
     ("question_resolved", "Question resolved. Workers are updating scores; the overview shows their progress."),
     ("question_changed", "Question changed. Workers are updating scores; the overview shows their progress."),
@@ -113,11 +115,11 @@ impl<'a> Page<'a> {
                     header.bar {
                         a.brand href="/console" { span.ball aria-hidden="true" {} "Matchday" }
                         nav aria-label="Console" {
-                            @for (href, name) in SECTIONS {
+                            @for (href, name) in SECTIONS.into_iter().filter(|(href, _)| may_open(self.viewer, href)) {
                                 a href=(href) aria-current=[(href == self.section).then_some("page")] { (name) }
                             }
                         }
-                        span.who { (self.viewer.name()) " · " (self.viewer.role().name()) }
+                        a.who href="/console/roles" { (self.viewer.name()) " · " (self.viewer.role().name()) }
                     }
                     main id="main" {
                         @if let Some(text) = notice { p.notice role="status" { (text) } }
@@ -128,6 +130,12 @@ impl<'a> Page<'a> {
         };
         response(StatusCode::OK, page)
     }
+}
+
+/// Whether the operator's role allows to open a section.
+fn may_open(viewer: &Identity, section: &str) -> bool {
+    let route = ROUTES.iter().find(|(method, path, _)| (*method, *path) == ("get", section));
+    route.and_then(|(.., role)| *role).is_none_or(|role| viewer.may(role))
 }
 
 fn head(title: &str, refresh: Option<u32>) -> Markup {

@@ -184,7 +184,23 @@ async fn pages_show_only_forms_allowed_for_the_role() {
                 let shows = html.contains(&format!("action=\"{action}\""));
                 assert_eq!(shows, role >= *least, "{role:?} on {page}: {html}");
                 assert!(html.contains(&format!("ola · {}", role.name())), "{page} shows name and role");
+                let links_held = html.contains("href=\"/console/held\"");
+                assert_eq!(links_held, role >= Role::Moderator, "{role:?} on {page}: link to held messages");
             }
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn role_in_header_leads_to_its_meaning() {
+    TestApp::run_with(&BEHIND_PROXY, async |app| {
+        for (role, groups) in [("viewer", "staff"), ("moderator", "moderators"), ("operator", "operators")] {
+            let headers = proxied("ola", groups);
+            let html = text(&get_with(app, "/console", &headers).await);
+            assert!(html.contains(&format!("href=\"/console/roles\">ola · {role}")), "{html}");
+            let html = text(&get_with(app, "/console/roles", &headers).await);
+            assert!(html.contains(&format!("{role} (you)")) && html.matches("(you)").count() == 1, "{html}");
         }
     })
     .await;
