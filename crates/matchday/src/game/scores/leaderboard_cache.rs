@@ -763,7 +763,9 @@ impl LeaderboardCache {
             Scope::Round { tournament, round } => store::round_end(&self.inner.db, tournament, round).await?,
             _ => scope.ends(),
         };
-        let left = |ends| Duration::try_from(ends + RETENTION - self.inner.clock.now()).unwrap_or_default();
+        let left = |ends: time::OffsetDateTime| {
+            Duration::try_from(ends + RETENTION - self.inner.clock.now()).unwrap_or_default()
+        };
         Ok(ends.map(|ends| left(ends).max(PAST_RETENTION)))
     }
 
