@@ -91,7 +91,8 @@ create function score_scopes(tournament_id bigint, start_time timestamptz, round
 
 -- Points of each user for each result that gives points. A result counts the content that a prediction had at the start
 -- of the match as known then, or when the result was recorded, if that was earlier. A revision counts from `made_at`
--- (exclusive) to `replaced_at` (inclusive), so at most one row is joined. The `case` is null for a prediction whose
+-- (exclusive) to `replaced_at` (inclusive), so at most one row is joined. The match is compared twice. The plain equality
+-- prunes partitions; without it, the planner may read all revisions of a user. The `case` is null for a prediction whose
 -- latest revision counts: PostgreSQL then skips the lookup, which is needed for few predictions.
 create view result_points as
     select c.event_id, c.revision, c.user_id,
@@ -115,7 +116,7 @@ create view result_points as
         join rule_sets s on s.id = e.rule_set_id
         join predictions p on p.event_id = r.event_id
         left join prediction_revisions l
-          on l.user_id = p.user_id
+          on l.user_id = p.user_id and l.event_id = r.event_id
          and l.event_id = case when p.updated_at >= least(r.start_time, r.recorded_at) then p.event_id end
          and l.made_at < least(r.start_time, r.recorded_at)
          and l.replaced_at >= least(r.start_time, r.recorded_at)

@@ -162,7 +162,7 @@ create view question_points as
         join questions q on q.id = r.question_id
         join answers a on a.question_id = r.question_id
         left join answer_revisions l
-          on l.user_id = a.user_id
+          on l.user_id = a.user_id and l.question_id = r.question_id
          and l.question_id = case when a.updated_at >= r.recorded_at then a.question_id end
          and l.made_at < r.recorded_at and l.replaced_at >= r.recorded_at
         where r.resolution is not null and (a.updated_at < r.recorded_at or l.revision is not null)

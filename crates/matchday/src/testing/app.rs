@@ -204,6 +204,22 @@ impl TestApp {
         holder
     }
 
+    /// Returns the number of rows that statements read of the tables and partitions whose names match a pattern.
+    pub async fn rows_read(&self, tables: &str, run: impl AsyncFnOnce(&mut PgConnection)) -> i64 {
+        let mut tx = self.app.core.db.begin().await.expect("begun");
+        // The statistics of a transaction do not include those of its workers.
+        tx.execute("set local max_parallel_workers_per_gather = 0").await.expect("set");
+        run(&mut tx).await;
+        sqlx::query_scalar(
+            "select coalesce(sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)), 0)::bigint
+             from pg_stat_xact_user_tables where relname ~ $1",
+        )
+        .bind(tables)
+        .fetch_one(&mut *tx)
+        .await
+        .expect("counted")
+    }
+
     /// Creates a user without a phone, and logs in.
     pub async fn user(&self) -> TestUser<'_> {
         let id = self.app.accounts.make_without_phone().await.expect("a user");

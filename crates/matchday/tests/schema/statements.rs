@@ -23,7 +23,7 @@ pub(super) fn breaks(statement: &str, kinds: &Kinds) -> Option<&'static str> {
 
 type Rule = (&'static str, fn(&Statement<'_>) -> bool);
 
-const RULES: [Rule; 16] = [
+const RULES: [Rule; 17] = [
     ("merge is not supported on shards", |s| s.has("merge into")),
     ("do update must take its values from excluded, not from now()", |s| {
         s.text.split("do update").nth(1).is_some_and(|update| update.contains("now()"))
@@ -80,6 +80,13 @@ const RULES: [Rule; 16] = [
             && s.text.rsplit_once(" returning ").is_some_and(|(_, returned)| returned.contains('$'))
     }),
     ("a join of tables with different distribution columns is not supported: use two statements", |s| s.joins_groups()),
+    ("a join with prediction_revisions must compare its event_id with a plain value, which prunes partitions", |s| {
+        let plain = s
+            .text
+            .match_indices("l.event_id = ")
+            .filter(|(at, equals)| !s.text[at + equals.len()..].starts_with("case "));
+        plain.count() < s.text.matches("join prediction_revisions l ").count()
+    }),
 ];
 
 /// A statement in lower case, without comments and repeated white space.
@@ -369,6 +376,16 @@ fn each_rule_catches_a_violating_query() {
         (
             "select u.id from username_claims c join sessions u on u.user_id = c.user_id where c.username = $1",
             Some("different distribution"),
+        ),
+        (
+            "select 1 from predictions p left join prediction_revisions l
+               on l.user_id = p.user_id and l.event_id = case when p.updated_at >= $2 then p.event_id end",
+            Some("prunes partitions"),
+        ),
+        (
+            "select 1 from predictions p left join prediction_revisions l
+               on l.user_id = p.user_id and l.event_id = $1 and l.event_id = case when p.updated_at >= $2 then p.event_id end",
+            None,
         ),
         (
             "select u.id from (select user_id from username_claims where username >= $1 limit 5) c

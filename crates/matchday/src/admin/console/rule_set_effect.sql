@@ -34,7 +34,8 @@ with results as (
         from results t
         join predictions p on p.event_id = t.event_id
         left join prediction_revisions l
-          on l.user_id = p.user_id and l.event_id = case when p.updated_at >= t.counts_before then p.event_id end
+          on l.user_id = p.user_id and l.event_id = t.event_id
+         and l.event_id = case when p.updated_at >= t.counts_before then p.event_id end
          and l.made_at < t.counts_before and l.replaced_at >= t.counts_before
         where p.updated_at < t.counts_before or l.revision is not null
     ) c

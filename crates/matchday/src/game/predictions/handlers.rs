@@ -412,7 +412,8 @@ pub(super) async fn get_receipt(
 
 /// List the predictions of a match.
 ///
-/// Sorted by user id, so the oldest accounts come first.
+/// Sorted by user id, so the oldest accounts come first. With `prediction`, a page can have fewer entries than requested, even
+/// none; only `next_cursor: null` marks the last page.
 #[utoipa::path(get, path = "/api/auth/events/{event}/predictions", tag = "Predictions", security(("token" = [])),
     params(("event" = MatchId, Path, description = "Id of the match"), FilterParameters, CursorPaging),
     responses(

@@ -45,6 +45,13 @@ use crate::{
 /// suffices for a room in which every second member has a prediction.
 const CANDIDATES: [i64; 3] = [200, 800, 3_200];
 
+/// Maximum number of a match's predictions that a page of predictions with one pick examines. Such a page can thus be
+/// short, or even empty, and still have a next one.
+const EXAMINED: i64 = 20_000;
+
+/// Maximum number of users whose predictions one statement reads.
+const USERS_AT_ONCE: usize = 500;
+
 /// Number of users who get receipts in one transaction.
 const ADDED_AT_ONCE: usize = 500;
 
@@ -369,7 +376,11 @@ impl Predictions {
 
     /// Returns the predictions of these users for a match; users without a prediction are missing.
     pub async fn of_users(&self, event: MatchId, users: &[UserId]) -> sqlx::Result<Vec<Prediction>> {
-        store::of_users(&self.db, event, users).await
+        let mut predictions = Vec::new();
+        for some in users.chunks(USERS_AT_ONCE) {
+            predictions.extend(store::of_users(&self.db, event, some).await?);
+        }
+        Ok(predictions)
     }
 
     /// Matches that were predicted through this process since the last [`Changes::take`].
@@ -511,10 +522,20 @@ async fn list_part(
     if let Some(room) = view.room {
         return list_of_room(db, event, room, &blocked, filter.prediction, paging).await;
     }
+    let after = paging.after.map_or(0, Cursor::id);
     // Reads one row more than the page, to learn whether there is a next page.
-    let (pick, after, limit) = (filter.prediction, paging.after, paging.limit + 1);
-    let listed = store::list(db, event, &blocked, pick, after, limit).await?;
-    Ok(part(listed, paging.limit, |listed| listed.prediction.user_id.0))
+    let limit = paging.limit + 1;
+    // Few predictions may have the pick. The tally cannot tell: it counts the latest revisions, the list those before the
+    // start.
+    let examined = match filter.prediction {
+        Some(_) => EXAMINED,
+        None => limit.saturating_add(i64::try_from(blocked.len()).unwrap_or(i64::MAX)),
+    };
+    let until = store::chunk_end(db, event, after, examined).await?;
+    let bounds = (after, until.unwrap_or(i64::MAX));
+    let listed = store::list(db, event, &blocked, filter.prediction, bounds, limit).await?;
+    let (page, next) = part(listed, paging.limit, |listed| listed.prediction.user_id.0);
+    Ok((page, next.or(until.map(Cursor::after))))
 }
 
 /// Returns one page of the predictions of a room's members, and the cursor of the next page.

@@ -458,7 +458,7 @@ pub(super) async fn counted_of(
         "from predictions p
          join events e on e.id = p.event_id
          left join prediction_revisions l
-           on l.user_id = p.user_id
+           on l.user_id = p.user_id and l.event_id = e.id
           and l.event_id = case when p.updated_at >= $3 then p.event_id end
           and l.made_at < $3 and l.replaced_at >= $3
          left join pseudonyms s on s.user_id = p.user_id and s.tournament_id = e.tournament_id
@@ -812,8 +812,8 @@ fn read_forecast(pick: &str, goals: Option<(i16, i16)>, confidence: i16) -> sqlx
 
 /// Selects predictions with the content that counts at the start of the match, or, if a prediction was made later, with
 /// its latest content and `is_in_time` false. The view `result_points` explains the join. Takes additional columns, the
-/// rest of the statement, and its parameters; `stored!` turns each row into a [`Stored`]. This is a macro because
-/// checked queries accept only literals.
+/// rest of the statement, which can add conditions of the outer join, and its parameters; `stored!` turns each row into a
+/// [`Stored`]. This is a macro because checked queries accept only literals.
 macro_rules! predictions {
     ($columns:tt, $rest:tt, $($value:expr),+ $(,)?) => {
         sqlx::query!(
@@ -835,7 +835,7 @@ macro_rules! predictions {
                 + $columns
                 + " from events e join rule_sets s on s.id = e.rule_set_id join predictions p on p.event_id = e.id
                     left join prediction_revisions l
-                      on l.user_id = p.user_id
+                      on l.user_id = p.user_id and l.event_id = e.id
                      and l.event_id = case when p.updated_at >= e.start_time then p.event_id end
                      and l.made_at < e.start_time and l.replaced_at >= e.start_time "
                 + $rest,
@@ -959,29 +959,32 @@ macro_rules! person {
     };
 }
 
-/// Returns predictions of a match after the cursor, sorted by user. Excludes `blocked` users.
+/// Returns predictions of a match by users in `after..=until` (excluding `after`), sorted by user. Excludes `blocked` users.
+/// Each table has the bounds, as in [`counted`]. Without an upper bound, some plans would read all later predictions.
 pub(super) async fn list(
     executor: impl PgExecutor<'_>,
     event: MatchId,
     blocked: &[i64],
     pick: Option<Pick>,
-    after: Option<Cursor>,
+    (after, until): (i64, i64),
     limit: i64,
 ) -> sqlx::Result<Vec<Listed>> {
     let rows = predictions!(
         r#", u.username as "username!", u.name, u.shows_name as "shows_name!", u.avatar_key as "avatar?: AvatarKey""#,
-        "join users u on u.user_id = p.user_id
+        "and l.user_id > $2 and l.user_id <= $6
+         join users u on u.user_id = p.user_id and u.user_id > $2 and u.user_id <= $6
          where e.id = $1
-           and p.user_id > $2
+           and p.user_id > $2 and p.user_id <= $6
            and ($3::text is null or case when l.revision is null then p.prediction else l.prediction end = $3)
            and p.user_id <> all($4::bigint[])
          order by p.user_id
          limit $5",
         event.0,
-        after.map_or(0, Cursor::id),
+        after,
         pick.map(Pick::name),
         blocked,
         limit,
+        until,
     )
     .fetch_all(executor)
     .await?;

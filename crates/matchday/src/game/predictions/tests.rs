@@ -2,6 +2,7 @@ mod document;
 mod lists;
 mod own;
 mod partitions;
+mod plans;
 mod points;
 mod rules;
 

@@ -245,7 +245,8 @@ pub struct Listed {
     pub created_at: OffsetDateTime,
 }
 
-/// Returns answers to a question by user, without those of users whom the viewer has blocked.
+/// Returns answers to a question by user, without those of users whom the viewer has blocked. Each table has the bound of
+/// the cursor, because the planner does not derive it, and would read all earlier users again.
 pub(super) async fn list_answers(
     executor: impl PgExecutor<'_>,
     question: QuestionId,
@@ -256,7 +257,7 @@ pub(super) async fn list_answers(
     let rows = sqlx::query!(
         r#"select a.user_id as "user_id: UserId", u.username, u.name, u.shows_name, u.avatar_key as "avatar: AvatarKey",
                   a.value, a.created_at
-           from answers a join users u on u.user_id = a.user_id
+           from answers a join users u on u.user_id = a.user_id and u.user_id > $2
            where a.question_id = $1 and a.user_id > $2 and a.user_id <> all($3)
            order by a.user_id limit $4"#,
         question.0,
