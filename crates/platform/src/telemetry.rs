@@ -316,6 +316,10 @@ fn describe(recorder: metrics_exporter_prometheus::PrometheusRecorder) {
     describe_delivery();
     metrics::describe_gauge!("matchday_stream_listeners", "Connected listeners of the live stream");
     metrics::describe_counter!("matchday_stream_dropped_total", "Listeners disconnected because they fell behind");
+    metrics::describe_counter!(
+        "matchday_stream_unresolved_total",
+        "Facts sent before the predictions of listeners could be read"
+    );
     metrics::describe_counter!("matchday_pages_built_total", "Cached pages built from the database");
     metrics::describe_counter!("matchday_seals_total", "Matches sealed");
 }

@@ -56,6 +56,8 @@ const READERS: usize = 8;
 const BYTES_AT_ONCE: usize = 16 * 1024;
 /// How long a new listener waits for this process to find its position in the stream.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// Number of attempts to read the predictions of all listeners.
+const ATTEMPTS: u32 = 5;
 /// Number of users whose ranks are looked up together.
 const RANKS_AT_ONCE: usize = 500;
 
@@ -263,10 +265,11 @@ impl Live {
         let _ = self.inner.updates.send(Update::Lost);
     }
 
-    /// Determines the effect of a fact on all current listeners together. Retries until the database responds; during
-    /// an outage of the database no new facts arrive either.
+    /// Determines the effect of a fact on all current listeners together. Gives up after some attempts, because later
+    /// facts wait meanwhile. Listeners who are concerned then look up their own effect, and are disconnected if that fails.
     async fn personal_of_listeners(&self, fact: &Fact) -> Personal {
         let concerns_all = matches!(fact, Fact::Result(_) | Fact::Scores(_));
+        let mut attempts = 1;
         loop {
             let users: Vec<UserId> = {
                 let shared = self.lock();
@@ -275,8 +278,15 @@ impl Live {
             };
             match self.personal_without_ranks(fact, &users).await {
                 Ok(personal) => return personal,
+                Err(error) if attempts == ATTEMPTS => {
+                    metrics::counter!("matchday_stream_unresolved_total").increment(1);
+                    let event = fact.event().0;
+                    tracing::error!(%error, event, "predictions of listeners could not be read; fact sent without them");
+                    return Personal::default();
+                }
                 Err(error) => tracing::warn!(%error, "predictions of listeners could not be read; retrying"),
             }
+            attempts += 1;
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
     }

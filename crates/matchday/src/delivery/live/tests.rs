@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use async_nats::jetstream::message::PublishMessage;
 use axum::body::{Body, BodyDataStream};
 use futures_util::StreamExt as _;
 use http::{Request, StatusCode, header};
@@ -338,8 +339,7 @@ async fn result_sends_personal_points_then_rank() {
         let published = app.published().await;
         for (subject, payload) in published {
             if subject.starts_with("fact.") {
-                let message =
-                    async_nats::jetstream::message::PublishMessage::build().payload(payload.to_string().into());
+                let message = PublishMessage::build().payload(payload.to_string().into());
                 app.app.streams.send(&subject, message).await.expect("sent").await.expect("stored");
             }
         }
@@ -373,6 +373,40 @@ async fn result_sends_personal_points_then_rank() {
         let names: Vec<String> =
             [back.next().await, back.next().await, back.next().await].map(|event| event.name).into();
         assert_eq!(names, ["event", "result", "points"]);
+        app.app.streams.remove().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn facts_continue_while_predictions_cannot_be_read() {
+    TestApp::run_with_database_clock(&[], async |app| {
+        let (fixtures, user) = (app.fixtures(), app.user().await);
+        let event = fixtures.a_match("m").put().await;
+        let other = fixtures.a_match("n").between("albion", "wanderers").put().await;
+        predict(&user, event).await;
+        let _following = follow(app).await;
+        let mut all = Client::open(app, &user, "", None).await;
+        let mut elsewhere = Client::open(app, &user, &format!("?event_id={other}"), None).await;
+        app.advance_database(time::Duration::hours(3)).await;
+        let position = all.last_id.clone();
+        fixtures.write(&[fixtures.a_match("m").at("finished", 1, 0).json()]).await;
+        fixtures.write(&[fixtures.a_match("n").between("albion", "wanderers").at("live", 1, 0).json()]).await;
+        let forbid = "revoke select on predictions from matchday_app";
+        sqlx::raw_sql(forbid).execute(app.owner()).await.expect("revoked");
+        for (subject, payload) in app.published().await {
+            if subject.starts_with("fact.event.") {
+                let message = PublishMessage::build().payload(payload.to_string().into());
+                app.app.streams.send(&subject, message).await.expect("sent").await.expect("stored");
+            }
+        }
+        assert_eq!(elsewhere.next().await.data["home_score"], 1);
+        // A listener who lacks points is disconnected, and receives them later.
+        while all.block().await.is_some() {}
+        let allow = "grant select on predictions to matchday_app";
+        sqlx::raw_sql(allow).execute(app.owner()).await.expect("granted");
+        let mut back = Client::open(app, &user, &format!("?event_id={event}"), position.as_deref()).await;
+        while back.next().await.name != "points" {}
         app.app.streams.remove().await;
     })
     .await;
