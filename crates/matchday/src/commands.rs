@@ -33,7 +33,7 @@ use matchday::{
             document::{Document, Fault},
             service::{Counts, ImportError, Mode, Report},
         },
-        matches::partitions,
+        matches::partitions::{self, TooFewLocks},
     },
     chat::moderation::service::ModerationError,
     config::{Config, Loaded, reference},
@@ -375,11 +375,16 @@ enum DatabaseCheck {
     Unavailable,
 }
 
-/// Checks schema, privileges, pooler and durability before a long-running process starts. The checks run concurrently, so
-/// an unavailable database costs one timeout, not four.
+/// Checks schema, privileges, pooler, durability and lock table before a long-running process starts. The checks run
+/// concurrently, so an unavailable database costs one timeout, not five.
 async fn check_database(app: &App) -> anyhow::Result<DatabaseCheck> {
-    let (schema, rights, pooler, ()) =
-        tokio::join!(check_schema(app), check_rights(app), check_pooler(app), check_durability(app));
+    let (schema, rights, pooler, (), ()) = tokio::join!(
+        check_schema(app),
+        check_rights(app),
+        check_pooler(app),
+        check_durability(app),
+        check_lock_table(app)
+    );
     let passed = [schema?, rights?, pooler?].iter().all(|check| *check == DatabaseCheck::Passed);
     Ok(if passed { DatabaseCheck::Passed } else { DatabaseCheck::Unavailable })
 }
@@ -446,6 +451,20 @@ async fn check_durability(app: &App) {
              other clients can lose commits in a crash: turn it on for the role and the database"
         ),
         Err(error) => tracing::debug!(%error, "synchronous_commit check failed"),
+    }
+}
+
+/// Warns about a lock table that many concurrent sessions could exhaust. PostgreSQL then refuses statements of all sessions.
+async fn check_lock_table(app: &App) {
+    match partitions::too_few_locks(&app.core.db).await {
+        Ok(None) => {}
+        Ok(Some(TooFewLocks { setting, needed })) => tracing::warn!(
+            setting,
+            needed,
+            "max_locks_per_transaction of PostgreSQL is too low for the partitions of predictions; raise it and restart \
+             PostgreSQL"
+        ),
+        Err(error) => tracing::debug!(%error, "lock table check failed"),
     }
 }
 

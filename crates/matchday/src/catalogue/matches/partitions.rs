@@ -15,6 +15,29 @@ pub async fn add(executor: impl PgExecutor<'_>) -> sqlx::Result<i32> {
     sqlx::query_scalar!(r#"select add_event_partitions() as "added!""#).fetch_one(executor).await
 }
 
+/// Number of locks that a statement on predictions can hold for each partition, and other locks of its transaction. A
+/// generic plan locks all partitions of both tables, with their indexes, before it leaves out those that it does not need.
+const LOCKS_PER_PARTITION: i64 = 8;
+const OTHER_LOCKS: i64 = 16;
+
+/// Setting `max_locks_per_transaction` of a database that has too small a lock table for its partitions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooFewLocks {
+    pub setting: i64,
+    pub needed: i64,
+}
+
+/// Checks whether the lock table of the database is large enough if all of its sessions use predictions.
+pub async fn too_few_locks(executor: impl PgExecutor<'_>) -> sqlx::Result<Option<TooFewLocks>> {
+    let (setting, partitions): (i64, i64) = sqlx::query_as(
+        "select current_setting('max_locks_per_transaction')::bigint, (select count(*) from event_partitions())",
+    )
+    .fetch_one(executor)
+    .await?;
+    let needed = LOCKS_PER_PARTITION * partitions + OTHER_LOCKS;
+    Ok((setting < needed).then_some(TooFewLocks { setting, needed }))
+}
+
 /// The partitions that are attached.
 pub struct Attached(Vec<i64>);
 

@@ -3,8 +3,11 @@
 use futures_util::future::join_all;
 use serde_json::json;
 
-use super::{FAR, far, predict};
-use crate::{catalogue::matches::partitions, testing::TestApp};
+use super::{super::store, FAR, far, predict};
+use crate::{
+    catalogue::matches::partitions::{self, TooFewLocks},
+    testing::TestApp,
+};
 
 async fn first_ids(app: &TestApp) -> Vec<i64> {
     sqlx::query_scalar("select p from event_partitions() p order by p").fetch_all(&app.app.core.db).await.expect("read")
@@ -63,6 +66,60 @@ async fn archived_partition_is_not_added_again() {
         fixtures.a_match("third").starting_in(FAR).put().await;
         assert_eq!(partitions::add(&app.app.core.db).await.expect("checked"), 0);
         assert_eq!(first_ids(app).await, [1_000, 2_000]);
+        app.published().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn lock_table_must_grow_with_the_partitions() {
+    TestApp::run(async |app| {
+        let db = &app.app.core.db;
+        let event = far(&app.fixtures()).put().await;
+        assert_eq!(partitions::too_few_locks(db).await.expect("checked"), None);
+        let setting: i64 = sqlx::query_scalar("select current_setting('max_locks_per_transaction')::bigint")
+            .fetch_one(db)
+            .await
+            .expect("read");
+        // With the spare one, this is one partition for eight locks.
+        let matches = "insert into events (id, tournament_id, key, home_team_id, away_team_id, start_time, status, updated_at)
+                           overriding system value
+                       select n * 1000, tournament_id, 'other ' || n, home_team_id, away_team_id, start_time, status, updated_at
+                       from events, generate_series(1, $2 - 2) as n where id = $1";
+        sqlx::query(matches).bind(event).bind(setting / 8).execute(app.owner()).await.expect("inserted");
+        partitions::add(db).await.expect("added");
+        let partitions = i64::try_from(first_ids(app).await.len()).expect("a number");
+        let expected = TooFewLocks { setting, needed: 8 * partitions + 16 };
+        assert_eq!(partitions::too_few_locks(db).await.expect("checked"), Some(expected));
+        app.published().await;
+    })
+    .await;
+}
+
+/// A list of a user's predictions locks the most.
+#[tokio::test]
+async fn statement_takes_no_more_locks_than_expected() {
+    TestApp::run(async |app| {
+        let (event, user) = (far(&app.fixtures()).put().await, app.user().await);
+        predict(&user, json!({"event_id": event, "prediction": "home"})).await.expect(201);
+        let matches = "insert into events (id, tournament_id, key, home_team_id, away_team_id, start_time, status, updated_at)
+                           overriding system value
+                       select n * 1000, tournament_id, 'other ' || n, home_team_id, away_team_id, start_time, status, updated_at
+                       from events, generate_series(1, 18) as n where id = $1";
+        sqlx::query(matches).bind(event).execute(app.owner()).await.expect("inserted");
+        partitions::add(&app.app.core.db).await.expect("added");
+        let partitions = i64::try_from(first_ids(app).await.len()).expect("a number");
+        assert_eq!(partitions, 20);
+        let mut tx = app.app.core.db.begin().await.expect("begun");
+        // Sessions use such a plan after a few executions.
+        sqlx::query("set local plan_cache_mode = force_generic_plan").execute(&mut *tx).await.expect("set");
+        assert_eq!(store::own(&mut *tx, user.id, None, false, None, 10).await.expect("read").len(), 1);
+        let held: i64 = sqlx::query_scalar("select count(*) from pg_locks where pid = pg_backend_pid()")
+            .fetch_one(&mut *tx)
+            .await
+            .expect("counted");
+        assert!((4 * partitions..=8 * partitions + 16).contains(&held), "{held} locks for {partitions} partitions");
+        drop(tx);
         app.published().await;
     })
     .await;
