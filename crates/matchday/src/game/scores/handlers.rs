@@ -40,7 +40,7 @@ impl From<LeaderboardError> for ApiError {
         match error {
             LeaderboardError::Database(error) => error.into(),
             LeaderboardError::Players(error) => error.into(),
-            LeaderboardError::Rebuilding => Self::unavailable(
+            LeaderboardError::Rebuilding | LeaderboardError::TooManyPast => Self::unavailable(
                 "leaderboard_rebuilding",
                 "The leaderboard is being rebuilt. Try again in a few seconds.",
             )

@@ -27,7 +27,11 @@
 //! expires soon after that process stops. After the rebuild, it contains the run id of the Redis server. A restarted
 //! server may have lost data, so a leaderboard from an earlier run is rebuilt. A leaderboard without a state does not
 //! exist: publishers skip it, and a later rebuild reads the scores that they committed. Redis must use
-//! `maxmemory-policy noeviction`, because an evicted set would appear as an empty leaderboard.
+//! `maxmemory-policy noeviction`, because an evicted set would appear as an empty leaderboard. For the same reason, a set
+//! expires a minute after its state.
+//!
+//! A user can request any past round, and nothing evicts its leaderboard. The leaderboard of a past round is therefore
+//! kept for minutes, all of them together have a budget of entries, and one at a time is rebuilt.
 //!
 //! # Reading
 //!
@@ -48,6 +52,7 @@ use platform::{
     batches::BatchError,
     clock::Clock,
     random::{self, Random},
+    rate_limit::{Limit, RateLimiter},
     redis_client::{self, RunConnection},
 };
 use redis::{FromRedisValue, RedisResult, aio::ConnectionManager};
@@ -76,10 +81,13 @@ const CLAIM: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Maximum time that a request waits for a rebuild.
 const MAX_WAIT: Duration = Duration::from_millis(1_500);
-/// Retention of a monthly or weekly leaderboard after its period, for late results, and of one of a round.
+/// Retention of a leaderboard after its month, week or round, for late results.
 const RETENTION: time::Duration = time::Duration::days(8);
-/// The set expires after its state, because a state without its set would be an empty leaderboard.
-const SET_OUTLIVES_STATE: time::Duration = time::Duration::days(1);
+/// Retention of a leaderboard that is requested later than that.
+const PAST_RETENTION: Duration = Duration::from_mins(10);
+/// Approximate number of entries on leaderboards of past rounds that are made within [`PAST_RETENTION`]. A million take
+/// 110 MB, and at most twice as many exist at the same time.
+const PAST_ENTRIES: i64 = 4_000_000;
 /// Number of neighbours shown before and after a user.
 pub const NEIGHBOURS: i64 = 5;
 
@@ -113,21 +121,22 @@ if redis.call('GET', KEYS[2]) ~= 'ready:' .. run then return { 0, 0, {}, 0, 0, {
 return read(1)
 ";
 
-/// Writes entries: `ARGV[5]` values for `ZADD`, then the members to remove.
+/// Writes entries: `ARGV[4]` values for `ZADD`, then the members to remove.
 const WRITE: &str = r"
 local time = redis.call('TIME')
 if time[1] * 1000 + time[2] / 1000 > tonumber(ARGV[1]) then return -1 end
 local state = redis.call('GET', KEYS[2])
 if not state or (ARGV[2] ~= '' and state ~= ARGV[2]) then return 0 end
-local values = tonumber(ARGV[5])
-if values > 0 then redis.call('ZADD', KEYS[1], unpack(ARGV, 6, 5 + values)) end
-if #ARGV > 5 + values then redis.call('ZREM', KEYS[1], unpack(ARGV, 6 + values)) end
+local values = tonumber(ARGV[4])
+if values > 0 then redis.call('ZADD', KEYS[1], unpack(ARGV, 5, 4 + values)) end
+if #ARGV > 4 + values then redis.call('ZREM', KEYS[1], unpack(ARGV, 5 + values)) end
 redis.call('SET', KEYS[3], time[1] .. '.' .. time[2])
-if ARGV[3] ~= '0' then
-  redis.call('EXPIRE', KEYS[1], ARGV[3])
-  redis.call('EXPIRE', KEYS[3], ARGV[3])
+if ARGV[2] ~= '' then redis.call('PEXPIRE', KEYS[2], ARGV[3]) end
+local left = redis.call('PTTL', KEYS[2])
+if left >= 0 then
+  redis.call('PEXPIRE', KEYS[1], left + 60000)
+  redis.call('PEXPIRE', KEYS[3], left + 60000)
 end
-if ARGV[2] ~= '' then redis.call('PEXPIRE', KEYS[2], ARGV[4]) end
 return 1
 ";
 
@@ -142,14 +151,19 @@ redis.call('UNLINK', KEYS[1], KEYS[3])
 return claim .. ARGV[1]
 ";
 
-/// Marks a leaderboard as ready, if the claim still holds and the server did not restart since the claim.
+/// Marks a leaderboard as ready for `ARGV[2]` milliseconds, or without end, if the claim still holds and the server did not
+/// restart since the claim.
 const FINISH: &str = r"
 local claim = 'building:' .. run .. ':'
 if redis.call('GET', KEYS[2]) ~= ARGV[1] or ARGV[1]:sub(1, #claim) ~= claim then return 0 end
 if ARGV[2] == '0' then
   redis.call('SET', KEYS[2], 'ready:' .. run)
+  redis.call('PERSIST', KEYS[1])
+  redis.call('PERSIST', KEYS[3])
 else
-  redis.call('SET', KEYS[2], 'ready:' .. run, 'EX', ARGV[2])
+  redis.call('SET', KEYS[2], 'ready:' .. run, 'PX', ARGV[2])
+  redis.call('PEXPIRE', KEYS[1], ARGV[2] + 60000)
+  redis.call('PEXPIRE', KEYS[3], ARGV[2] + 60000)
 end
 return 1
 ";
@@ -185,6 +199,9 @@ struct Inner {
     tops: Mutex<HashMap<Scope, Arc<Top>>>,
     /// Limits concurrent rebuilds, because they read many rows and requests need the database too.
     rebuild_slots: Semaphore,
+    /// Rounds have a separate slot: users can request many, and the other leaderboards must not wait for them.
+    round_slot: Semaphore,
+    limits: RateLimiter,
 }
 
 /// Top of a leaderboard at one version.
@@ -270,6 +287,9 @@ pub enum LeaderboardError {
     /// The leaderboard is still being rebuilt.
     #[error("the leaderboard is being rebuilt")]
     Rebuilding,
+    /// Many leaderboards of past rounds were requested recently.
+    #[error("too many leaderboards of past rounds were requested")]
+    TooManyPast,
 }
 
 impl LeaderboardError {
@@ -281,7 +301,7 @@ impl LeaderboardError {
 
 impl LeaderboardCache {
     pub fn new(core: &Core, redis: ConnectionManager, settings: &redis_client::Settings) -> RedisResult<Self> {
-        let Core { db, clock, random, .. } = core.clone();
+        let Core { db, clock, random, limits, .. } = core.clone();
         let with_run_id = |script: &str| redis::Script::new(&format!("{RUN}{script}"));
         let inner = Inner {
             redis,
@@ -298,6 +318,8 @@ impl LeaderboardCache {
             filling: Mutex::default(),
             tops: Mutex::default(),
             rebuild_slots: Semaphore::new(2),
+            round_slot: Semaphore::new(1),
+            limits,
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -505,9 +527,17 @@ impl LeaderboardCache {
         let boards = self.clone();
         // Runs in a separate task, because a rebuild may outlast the request that started it.
         tokio::spawn(async move {
-            let _slot = boards.inner.rebuild_slots.acquire().await;
-            if let Err(error) = boards.rebuild(scope).await {
-                tracing::warn!(%error, %scope, "leaderboard rebuild failed");
+            let slots = match scope {
+                Scope::Round { .. } => &boards.inner.round_slot,
+                _ => &boards.inner.rebuild_slots,
+            };
+            let _slot = slots.acquire().await;
+            match boards.rebuild(scope).await {
+                Ok(()) => {}
+                Err(error @ LeaderboardError::TooManyPast) => {
+                    tracing::debug!(%error, %scope, "leaderboard not rebuilt");
+                }
+                Err(error) => tracing::warn!(%error, %scope, "leaderboard rebuild failed"),
             }
             boards.filling().remove(&scope);
             drop(done);
@@ -600,9 +630,13 @@ impl LeaderboardCache {
         let db = &self.inner.db;
         // Reading walks all scores of all users, so it is skipped for a week, month or tournament without results.
         let has_scores = scope == Scope::All || store::has_results(db, &name).await?;
-        let ends = if has_scores { store::users_with_scores(db).await? } else { None };
+        let users = if has_scores { store::users_with_scores(db).await? } else { None };
         // Users who get their first score later are published by the transaction that adds it.
-        let (mut from, last) = ends.unwrap_or((0, -1));
+        let (mut from, last) = users.unwrap_or((0, -1));
+        let retention = self.retention(scope).await?;
+        if retention == Some(PAST_RETENTION) && !self.may_keep_past(last - from + 1).await {
+            return Err(LeaderboardError::TooManyPast);
+        }
         let mut width = PAGE;
         while from <= last {
             let until = from.saturating_add(width);
@@ -616,7 +650,7 @@ impl LeaderboardCache {
             from = until;
         }
         let mut finish = self.inner.finish.key(self.set(scope));
-        finish.key(self.state(scope)).arg(claim).arg(self.seconds_left(scope, time::Duration::ZERO));
+        finish.key(self.state(scope)).key(self.version(scope)).arg(claim).arg(retention.map_or(0, milliseconds));
         let finished: bool = self.call(finish.invoke_async(&mut self.inner.redis.clone())).await?;
         if finished { Ok(()) } else { Err(LeaderboardError::ClaimLost) }
     }
@@ -712,8 +746,7 @@ impl LeaderboardCache {
         let mut command = redis::Cmd::with_capacity(11 + 2 * rows.len(), WRITE.len() + 250 + 24 * rows.len());
         command.arg("EVAL").arg(WRITE).arg(3);
         command.arg(self.set(scope)).arg(self.state(scope)).arg(self.version(scope));
-        command.arg(until).arg(claim.unwrap_or_default()).arg(self.seconds_left(scope, SET_OUTLIVES_STATE));
-        command.arg(milliseconds(CLAIM)).arg(2 * placed().count());
+        command.arg(until).arg(claim.unwrap_or_default()).arg(milliseconds(CLAIM)).arg(2 * placed().count());
         for row in placed() {
             let standing = Standing { points: row.points, exact: row.exact, correct: row.correct };
             command.arg(standing.key()).arg(&rules::member(UserId(row.user_id))[..]);
@@ -724,15 +757,23 @@ impl LeaderboardCache {
         command
     }
 
-    /// Seconds until a leaderboard expires, plus `longer`; 0 means that it does not expire.
-    fn seconds_left(&self, scope: Scope, longer: time::Duration) -> i64 {
-        // At least a day, because processes with a slow clock still request the leaderboard of a month that has ended.
-        let left = match scope {
-            // A tournament has many rounds, and most of them are not requested again.
-            Scope::Round { .. } => Some(RETENTION),
-            _ => scope.ends().map(|end| (end - self.inner.clock.now() + RETENTION).max(time::Duration::DAY)),
+    /// Time until a leaderboard that is made now expires; `None` if it does not expire.
+    async fn retention(&self, scope: Scope) -> sqlx::Result<Option<Duration>> {
+        let ends = match scope {
+            Scope::Round { tournament, round } => store::round_end(&self.inner.db, tournament, round).await?,
+            _ => scope.ends(),
         };
-        left.map_or(0, |left| (left + longer).whole_seconds())
+        let left = |ends: time::OffsetDateTime| {
+            Duration::try_from(ends + RETENTION - self.inner.clock.now()).unwrap_or_default()
+        };
+        Ok(ends.map(|ends| left(ends).max(PAST_RETENTION)))
+    }
+
+    /// Takes the entries of a leaderboard of a past round from the budget. There are at most as many entries as user ids.
+    async fn may_keep_past(&self, entries: i64) -> bool {
+        let burst = u32::try_from(PAST_ENTRIES / entries.max(1)).unwrap_or(u32::MAX).max(1);
+        let limit = Limit { name: "past_leaderboards", burst, every: PAST_RETENTION / burst };
+        self.inner.limits.take(limit, "all").await.allowed
     }
 
     /// The hash tag in braces puts all keys of a leaderboard on the same shard of a Redis cluster.

@@ -7,7 +7,7 @@ use time::{Duration, OffsetDateTime, macros::datetime};
 use web::ids::{TournamentId, UserId};
 
 use super::{
-    leaderboard_cache::{LeaderboardCache, Place, Users},
+    leaderboard_cache::{LeaderboardCache, LeaderboardError, Place, Users},
     rules::Scope,
 };
 use crate::{
@@ -92,6 +92,11 @@ async fn keys(app: &TestApp) -> Vec<String> {
 async fn set_state(app: &TestApp, scope: Scope, state: &str) {
     let key = format!("{{{}:board:{scope}}}:state", app.app.config.redis.prefix);
     redis::cmd("SET").arg(key).arg(state).exec_async(&mut app.app.redis.clone()).await.expect("set");
+}
+
+/// Returns the time until a key expires; -1 if it does not.
+async fn seconds_left(app: &TestApp, key: &str) -> i64 {
+    redis::cmd("TTL").arg(key).query_async(&mut app.app.redis.clone()).await.expect("a time")
 }
 
 async fn delete(app: &TestApp, keys: &[String]) {
@@ -236,11 +241,11 @@ async fn periods_and_tournaments_have_separate_leaderboards() {
         assert_eq!(keys(app).await.len(), filled.len(), "an unknown tournament creates no leaderboard");
         // Leaderboards of a period expire, and no set expires before its state.
         for key in filled {
-            let left: i64 = redis::cmd("TTL").arg(&key).query_async(&mut app.app.redis.clone()).await.expect("a time");
+            let left = seconds_left(app, &key).await;
             let is_period = key.contains("month:") || key.contains("week:");
-            let days = if key.contains("month:") { 18 } else { 10 } + i64::from(!key.ends_with(":state"));
-            let hour = 3_600;
-            let expected = (days * 24 * hour)..((days + 1) * 24 * hour);
+            let (days, day) = (if key.contains("month:") { 18 } else { 10 }, 86_400);
+            let longer = if key.ends_with(":state") { 0 } else { 60 };
+            let expected = (days * day + longer)..((days + 1) * day + longer);
             assert!(if is_period { expected.contains(&left) } else { left == -1 }, "{key}: {left}");
         }
         for query in ["period=month", "period=week"] {
@@ -252,6 +257,68 @@ async fn periods_and_tournaments_have_separate_leaderboards() {
         app.clock.advance(Duration::days(11));
         assert_eq!(points("period=month").await, 5, "the month has changed");
         assert_eq!(points("period=week").await, Value::Null);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn leaderboards_of_past_rounds_are_few_and_expire_soon() {
+    TestApp::run(async |app| {
+        let (fixtures, user) = (app.fixtures(), app.user().await);
+        let played = |round: i64, days: i64| {
+            let key = ["a", "b", "c", "d", "e", "f"][usize::try_from(round - 1).expect("an index")];
+            let fixture = fixtures.a_match(key).starting_in(Duration::days(-days));
+            fixture.at("finished", 1, 0).with(json!({"round": round})).json()
+        };
+        // Round 6 is the current one.
+        let matches: Vec<Value> =
+            [(1, 50), (2, 40), (3, 30), (4, 20), (5, 9), (6, 1)].map(|(round, days)| played(round, days)).into();
+        fixtures.write(&matches).await;
+        app.settle().await;
+        let tournament: i64 = sqlx::query_scalar("select tournament_id from events limit 1")
+            .fetch_one(&app.app.core.db)
+            .await
+            .expect("the tournament");
+        // As many user ids as two leaderboards of past rounds can have.
+        let last = UserId(user.id.0 + 1_999_999);
+        for round in 1..=6 {
+            for (user, points) in [(user.id, 10), (last, 20)] {
+                earn(app, user, &format!("round:{tournament}:{round}"), (points, 0, 0, 1)).await;
+            }
+        }
+        let boards = &app.app.leaderboard_cache;
+        let scope = |round: i16| Scope::Round { tournament: TournamentId(tournament), round };
+        let rank = async |round: i16| {
+            let response = board(&user, &format!("tournament_id={tournament}&round={round}")).await;
+            response["data"]["me"]["rank"].clone()
+        };
+        let state = |round: i16| format!("{{{}:board:{}}}:state", app.app.config.redis.prefix, scope(round));
+        for round in [1, 2] {
+            boards.rebuild(scope(round)).await.expect("rebuilt");
+            assert_eq!(rank(round).await, 2, "{round}");
+            assert!((1..=600).contains(&seconds_left(app, &state(round)).await), "{round}");
+        }
+        for round in [3, 4, 5] {
+            let refused = boards.rebuild(scope(round)).await;
+            assert!(matches!(refused, Err(LeaderboardError::TooManyPast)), "{round}: {refused:?}");
+            assert_eq!(seconds_left(app, &state(round)).await, -2, "{round}");
+        }
+        let refused = user.get(&format!("/api/auth/leaderboards?tournament_id={tournament}&round=3")).await.expect(503);
+        assert_eq!(refused["code"], "leaderboard_rebuilding");
+        // The budget is for past rounds only, and refills as they expire.
+        boards.rebuild(scope(6)).await.expect("rebuilt");
+        assert!(seconds_left(app, &state(6)).await > 6 * 86_400);
+        app.clock.advance(Duration::minutes(5));
+        boards.rebuild(scope(3)).await.expect("rebuilt");
+        assert!(matches!(boards.rebuild(scope(4)).await, Err(LeaderboardError::TooManyPast)));
+
+        // A correction of a past result reaches its leaderboard, and does not keep it for longer.
+        earn(app, user.id, &scope(1).to_string(), (30, 0, 0, 1)).await;
+        boards.publish(&[scope(1)], ALL_USERS).await.expect("published");
+        assert_eq!(rank(1).await, 1);
+        let set = state(1).replace(":state", "");
+        assert!(seconds_left(app, &set).await <= 660 && seconds_left(app, &state(1)).await <= 600);
+        app.published().await;
     })
     .await;
 }

@@ -1005,6 +1005,22 @@ pub(super) async fn is_round(
     .await
 }
 
+/// Returns the latest start of a round's matches, or lock of its questions.
+pub(super) async fn round_end(
+    executor: impl PgExecutor<'_>,
+    tournament: TournamentId,
+    round: i16,
+) -> sqlx::Result<Option<OffsetDateTime>> {
+    sqlx::query_scalar!(
+        "select greatest((select max(start_time) from events where tournament_id = $1 and round = $2),
+                         (select max(locks_at) from questions where tournament_id = $1 and round = $2))",
+        tournament.0,
+        round,
+    )
+    .fetch_one(executor)
+    .await
+}
+
 /// Returns the tournament of a match, with its name, and the round; `None` if the match has no round.
 pub(super) async fn round_of(
     executor: impl PgExecutor<'_>,
