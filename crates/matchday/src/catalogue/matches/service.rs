@@ -103,8 +103,13 @@ impl Matches {
             .get((filter.clone(), paging), async || {
                 let runs = rules::runs(self.clock.now(), filter.status, filter.date);
                 let mut snapshot = platform::database::begin_with(&self.db, store::SNAPSHOT).await?;
-                let events = store::list(&mut *snapshot, &filter, &runs, paging).await?;
                 let total = store::count(&mut *snapshot, &filter).await?;
+                // The list reads all matches before the page, however far behind the end it is.
+                let events = if paging.offset() < total {
+                    store::list(&mut *snapshot, &filter, &runs, paging).await?
+                } else {
+                    Vec::new()
+                };
                 snapshot.commit().await?;
                 Ok(render(events, total)?)
             })
