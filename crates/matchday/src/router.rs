@@ -5,7 +5,7 @@ mod tests;
 #[cfg(test)]
 mod trace_tests;
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use axum::{
     Router,
@@ -15,10 +15,9 @@ use axum::{
     response::Response,
     routing::get,
 };
-use bytes::Bytes;
 use futures_util::future::Either;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header};
-use platform::{random, reads::Caller, telemetry};
+use platform::{page_cache::Page, random, reads::Caller, telemetry};
 use tower::{Layer as _, Service as _};
 use tower_http::{
     compression::{CompressionLayer, CompressionLevel},
@@ -27,8 +26,8 @@ use tower_http::{
 use utoipa::{OpenApi as _, openapi::OpenApi};
 use utoipa_axum::router::OpenApiRouter;
 use web::{
-    ApiError, Edge, EdgeSettings, ErrorBody, LimitHeadersLayer, Shortcut, health, openapi, server, unknown_route,
-    wrong_method,
+    ApiError, Edge, EdgeSettings, ErrorBody, LimitHeadersLayer, Shortcut, Wanted, health, openapi, page_response,
+    server, unknown_route, wrong_method,
 };
 
 use crate::{
@@ -127,8 +126,8 @@ fn features() -> OpenApiRouter<App> {
         .merge(sms::routes())
 }
 
-/// Routes without compression and idempotency layers: cached pages, which are stored compressed, images, and the live
-/// stream, which never ends. None of them accepts a POST.
+/// Routes without compression and idempotency layers: cached pages, which are stored compressed, or whose hashes hardly
+/// compress, images, and the live stream, which never ends. None of them accepts a POST.
 fn bare_features() -> OpenApiRouter<App> {
     OpenApiRouter::with_openapi(Description::openapi())
         .merge(matches::cached_routes())
@@ -164,10 +163,9 @@ pub fn public(app: &App) -> Public {
     let description = description();
     let pages = ["/api/openapi.json", demo::CRESTS].into_iter().chain(openapi::REFERENCE_PATHS);
     let paths: Vec<String> = description.paths.paths.keys().cloned().chain(pages.map(str::to_owned)).collect();
-    // Rendered once, because it does not change while the process runs.
-    let description = Bytes::from(serde_json::to_vec(&description).unwrap_or_default());
-    let get_description =
-        move || std::future::ready(([(header::CONTENT_TYPE, "application/json")], description.clone()));
+    // Rendered and compressed once, because it does not change while the process runs.
+    let description = Arc::new(Page::fixed(&serde_json::to_vec(&description).unwrap_or_default()));
+    let get_description = move |wanted: Wanted| std::future::ready(page_response(&description, &wanted));
     // One tuple instead of three layers saves two boxes for every response.
     let around = |keys: IdempotencyLayer<App>| {
         (CompressionLayer::new().quality(CompressionLevel::Fastest), keys, LimitHeadersLayer)
@@ -178,7 +176,7 @@ pub fn public(app: &App) -> Public {
     let router = Router::from(bare_features().merge(features).merge(batched).merge(repeatable))
         .merge(health().0)
         .merge(openapi::reference_routes())
-        .merge(Router::new().route("/api/openapi.json", get(get_description)).layer(CompressionLayer::new()))
+        .route("/api/openapi.json", get(get_description))
         .merge(demo::routes(app.config.env));
     let has_server_api = app.config.http.server_listen.is_none();
     let router = if has_server_api { router.merge(server_api::router(app.server_state())) } else { router };
