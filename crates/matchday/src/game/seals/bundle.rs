@@ -1,7 +1,10 @@
 //! Bundles: the seals, sealed predictions, results, rules and table of a tournament in one public file, from which anyone
 //! can recompute the table. Users appear under their pseudonyms, deleted ones only as hashes.
 
-use std::{collections::BTreeSet, io};
+use std::{
+    collections::{BTreeSet, HashMap},
+    io,
+};
 
 use futures_util::TryStreamExt as _;
 use platform::database;
@@ -123,7 +126,7 @@ pub enum BundleError {
 
 impl Seals {
     /// Writes the bundle of a tournament, given by slug or id, from one snapshot of the database. Matches that are not
-    /// sealed are left out. So are reopened matches, whose predictions may still change.
+    /// sealed are left out. So are reopened matches until they are sealed again.
     pub async fn write_bundle<W: io::Write>(&self, tournament: &str, mut file: W) -> Result<Summary, BundleError> {
         let mut tx = database::begin_with(&self.db, "begin isolation level repeatable read read only").await?;
         store::lift_statement_timeout(&mut tx).await?;
@@ -135,8 +138,14 @@ impl Seals {
             file.write_all(b"\n")?;
             Ok::<(), BundleError>(())
         };
-        let matches = store::bundled_matches(&mut tx, id, now).await?;
+        let mut matches = store::bundled_matches(&mut tx, id, now).await?;
         let events: Vec<i64> = matches.iter().map(|one| one.event_id.0).collect();
+        let seals = store::of_matches(&mut tx, &events).await?;
+        let latest: HashMap<MatchId, &Seal> = seals.iter().map(|seal| (seal.event_id, seal)).collect();
+        for one in &mut matches {
+            // A start that moved without a new seal changed no prediction that counts. The sealed start can be verified.
+            one.start_time = latest.get(&one.event_id).map_or(one.start_time, |seal| seal.start_time);
+        }
         write(Line::Bundle { version: VERSION, tournament_id: id, tournament: &slug, created_at: now })?;
         let used: BTreeSet<RuleSetId> = matches.iter().map(|one| one.rule_set_id).collect();
         for rule_set in rule_sets::service::all(&mut *tx).await? {
@@ -144,7 +153,7 @@ impl Seals {
                 write(Line::RuleSet(rule_set.into()))?;
             }
         }
-        for seal in &store::of_matches(&mut tx, &events).await? {
+        for seal in &seals {
             write(Line::Seal(seal))?;
         }
         for one in &matches {
@@ -152,8 +161,8 @@ impl Seals {
         }
         let mut summary = Summary { events: matches.len() as u64, ..Summary::default() };
         for one in &matches {
-            let Some(seal) = store::latest(&mut *tx, one.event_id).await? else { continue };
-            write_predictions(&mut tx, &seal, &mut summary, |line| write(Line::Prediction(line))).await?;
+            let Some(seal) = latest.get(&one.event_id) else { continue };
+            write_predictions(&mut tx, seal, &mut summary, |line| write(Line::Prediction(line))).await?;
         }
         let mut rows = store::rows(&mut tx, id, &matches);
         while let Some(row) = rows.try_next().await? {

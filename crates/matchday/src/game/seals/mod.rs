@@ -24,7 +24,7 @@ where
     OpenApiRouter::new().routes(routes!(handlers::get_proof)).routes(routes!(handlers::get_seal))
 }
 
-/// Routes of cached pages, which are stored compressed.
+/// Routes of cached pages, which are served without further compression.
 pub(crate) fn cached_routes<S: Authenticates>() -> OpenApiRouter<S>
 where
     Seals: FromRef<S>,

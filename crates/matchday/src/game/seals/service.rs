@@ -22,13 +22,15 @@ use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use platform::{
     Core, database,
     outbox::{self, Message},
-    page_cache::{Page, PageCache},
+    page_cache::PageCache,
 };
+use serde::{Deserialize, Serialize};
 use sqlx::{PgPool, Postgres, Transaction};
 use time::OffsetDateTime;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use web::ids::{MatchId, PredictionId, UserId};
+use utoipa::ToSchema;
+use web::ids::{MatchId, PredictionId, TournamentId, UserId};
 
 use super::{
     rules::{self, Content, Pass, Seal, SealFact, TILE, Tile, TreeBuilder},
@@ -69,17 +71,29 @@ const LARGE: i64 = 100_000;
 /// pauses as long as the work.
 const PAUSE_OF_LARGE: u32 = 9;
 
+/// Delay of the seals of the demo.
+const DEMO_DELAY: Duration = Duration::from_secs(2);
+
 /// Number of leaves added to the tree by one task that does not yield.
 const LEAVES_PER_TASK: usize = 64 * TILE;
 
 /// Number of tiles inserted by one statement, about a megabyte.
 const TILES_AT_ONCE: usize = 128;
 
-/// Maximum number of cached pages of the public list.
-const PAGES: usize = 1_000;
+/// Number of seals in a cached part of the chain. Requests for any page share the parts.
+const PART: i64 = 100;
 
-/// Time for which a page of the public list is served without reading it again.
-const PAGE_AGE: Duration = Duration::from_secs(1);
+/// Bytes of cached parts.
+const PART_BYTES: u64 = 64 << 20;
+
+/// Time for which the newest part, and the seals of a match, are served without reading them again.
+const NEW_FOR: Duration = Duration::from_secs(1);
+
+/// The same for earlier parts, in which only a delayed time-stamp token can change.
+const EARLIER_FOR: Duration = Duration::from_mins(1);
+
+/// Between the seals of a part.
+const BETWEEN: &[u8] = b",\n";
 
 #[derive(Clone)]
 pub struct Seals {
@@ -87,18 +101,27 @@ pub struct Seals {
     predictions: Predictions,
     timestamps: Option<Timestamps>,
     outbox_written: Arc<Notify>,
-    pages: Arc<PageCache<PageKey, ListError>>,
+    parts: Arc<PageCache<PartKey, ListError>>,
+    earlier_parts: Arc<PageCache<PartKey, ListError>>,
 }
 
-/// Match, sequence after which the page begins, and its size.
-type PageKey = (Option<MatchId>, i64, i64);
+/// A cached part of the public list. Requests choose none of the numbers freely, except for the match.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum PartKey {
+    /// The newest seal.
+    Head,
+    /// Seals of the chain, from a multiple of [`PART`]. Their number keeps the newest part in step with the head.
+    Chain { before: i64, seals: i64 },
+    /// Seals of a match, once this seal was the newest of the chain.
+    OfMatch { event: MatchId, newest: i64 },
+}
 
-/// Error from building a page of the public list.
+/// Error from building a part of the public list.
 #[derive(Debug, thiserror::Error)]
 pub enum ListError {
     #[error(transparent)]
     Database(#[from] sqlx::Error),
-    /// The page could not be serialised.
+    /// A part could not be serialised.
     #[error(transparent)]
     Render(#[from] serde_json::Error),
 }
@@ -116,13 +139,26 @@ pub enum SealError {
     Task(#[from] tokio::task::JoinError),
 }
 
-/// One page of the chain.
-#[derive(Clone, Debug)]
-pub struct ChainPage {
-    pub seals: Vec<Seal>,
-    pub more: bool,
-    /// Sequence and hash of the newest seal.
-    pub head: Option<(i64, Hash)>,
+/// The newest seal of the chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+pub(super) struct ChainHead {
+    #[schema(example = 2)]
+    pub(super) sequence: i64,
+    #[schema(value_type = String, example = "80dd93d2cf5c6dade0265bd19165bdc26ed8f42cfc211e25ee8a5174ffbb2feb")]
+    pub(super) hash: Hash,
+}
+
+/// A page of the chain.
+#[derive(Debug, Default)]
+pub(super) struct ChainPage {
+    /// JSON of seals, each with one or more of them, separated by commas.
+    pub(super) seals: Vec<Bytes>,
+    /// Sequence of the last seal of the page.
+    pub(super) last: Option<i64>,
+    pub(super) more: bool,
+    pub(super) head: Option<ChainHead>,
+    /// Digest of the parts that the page was taken from.
+    pub(super) digest: Hash,
 }
 
 /// Inclusion of a prediction in a seal.
@@ -161,7 +197,8 @@ impl Seals {
             predictions,
             timestamps,
             outbox_written: core.outbox_written.clone(),
-            pages: Arc::new(PageCache::new(PAGE_AGE, PAGES)),
+            parts: Arc::new(PageCache::new(NEW_FOR, PART_BYTES)),
+            earlier_parts: Arc::new(PageCache::new(EARLIER_FOR, PART_BYTES)),
         }
     }
 
@@ -272,17 +309,11 @@ impl Seals {
     async fn seal(&self, event: MatchId, predictions: i64) -> Result<Option<Seal>, SealError> {
         let Some(target) = self.close(event).await? else { return Ok(None) };
         let event_sequence = target.last.map_or(0, |last| last.event_sequence) + 1;
-        let mut tree = Tree { event, event_sequence, builder: TreeBuilder::default(), tiles: Vec::new(), tx: None };
-        for pass in Pass::all(predictions.unsigned_abs()) {
-            let leaves = self.leaves(event, target.start_time, pass, predictions).await?;
-            tree.add(&self.db, leaves).await?;
-        }
-        let (mut tx, count, root) = tree.finish(&self.db).await?;
-        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        let (mut tx, content) = self.tree((event, event_sequence), target.start_time, predictions).await?;
         // A moved start alone needs a new seal only if it changes the predictions that count.
-        let is_same = target
-            .last
-            .is_some_and(|last| last.sealed_at > target.opened_at && (last.count, last.root) == (count, root));
+        let is_same = target.last.is_some_and(|last| {
+            last.sealed_at > target.opened_at && (last.count, last.root) == (content.count, content.root)
+        });
         if is_same {
             tx.rollback().await?;
             let mut tx = database::begin(&self.db).await?;
@@ -295,15 +326,51 @@ impl Seals {
             return Ok(None);
         }
         let (head, now) = store::lock_chain(&mut tx).await?;
-        let content = Content { event, event_sequence, count, root, start_time: target.start_time };
-        let seal = content.seal(head, now);
+        Ok(Some(self.append(tx, content.seal(head, now), target.tournament).await?))
+    }
+
+    /// Seals a match of the demo as if a worker had done so soon after this start, which is in the past.
+    pub async fn seal_in_past(&self, event: MatchId, start_time: OffsetDateTime) -> Result<(), SealError> {
+        let mut connection = self.db.acquire().await?;
+        let Some(target) = store::target(&mut connection, event).await? else { return Ok(()) };
+        drop(connection);
+        let (mut tx, content) = self.tree((event, 1), start_time, 0).await?;
+        let (head, _) = store::lock_chain(&mut tx).await?;
+        self.append(tx, content.seal(head, start_time + DEMO_DELAY), target.tournament).await?;
+        Ok(())
+    }
+
+    /// Stores the tree over the predictions before a start. Returns the open transaction and the content of the seal.
+    async fn tree(
+        &self,
+        (event, event_sequence): (MatchId, i32),
+        start_time: OffsetDateTime,
+        predictions: i64,
+    ) -> Result<(Transaction<'static, Postgres>, Content), SealError> {
+        let mut tree = Tree { event, event_sequence, builder: TreeBuilder::default(), tiles: Vec::new(), tx: None };
+        for pass in Pass::all(predictions.unsigned_abs()) {
+            let leaves = self.leaves(event, start_time, pass, predictions).await?;
+            tree.add(&self.db, leaves).await?;
+        }
+        let (tx, count, root) = tree.finish(&self.db).await?;
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        Ok((tx, Content { event, event_sequence, count, root, start_time }))
+    }
+
+    /// Appends a seal to the chain, whose end is locked, and publishes it.
+    async fn append(
+        &self,
+        mut tx: Transaction<'static, Postgres>,
+        seal: Seal,
+        tournament: TournamentId,
+    ) -> Result<Seal, SealError> {
         store::insert(&mut tx, &seal).await?;
-        let fact = SealFact { tournament_id: target.tournament, seal: seal.clone() };
-        outbox::enqueue(&mut tx, &[Message::new(SEALED, format!("event:{event}"), &fact)?.logged()]).await?;
+        let fact = SealFact { tournament_id: tournament, seal: seal.clone() };
+        outbox::enqueue(&mut tx, &[Message::new(SEALED, format!("event:{}", seal.event_id), &fact)?.logged()]).await?;
         tx.commit().await?;
         self.outbox_written.notify_one();
-        self.pages.mark_stale();
-        Ok(Some(seal))
+        self.parts.mark_stale();
+        Ok(seal)
     }
 
     /// Waits until every prediction that was accepted before is committed. Returns the match if it is closed and must be
@@ -362,29 +429,85 @@ impl Seals {
         Ok((rows.into_iter().filter_map(|(_, receipt)| receipt).collect(), last))
     }
 
-    /// Returns a page of the public chain: at most `limit` seals after a sequence.
-    pub async fn page(&self, event: Option<MatchId>, after: i64, limit: i64) -> sqlx::Result<ChainPage> {
-        // Before the seals, so that the newest one is never missing from the last page.
-        let head = store::head(&self.db).await?;
-        let mut seals = store::list(&self.db, event, after, limit + 1).await?;
-        let limit = usize::try_from(limit).unwrap_or_default();
-        let more = seals.len() > limit;
-        seals.truncate(limit);
-        let last = seals.last().map(|seal| (seal.sequence, seal.hash));
-        let head = head.max(last);
-        Ok(ChainPage { seals, more, head })
+    /// Returns at most `limit` seals after a sequence, of one match or of all.
+    pub async fn list(&self, event: Option<MatchId>, after: i64, limit: i64) -> sqlx::Result<Vec<Seal>> {
+        store::list(&self.db, event, after, limit).await
     }
 
-    /// Like [`page`](Self::page), in the bytes that `render` produces, at most a second old.
-    pub async fn cached_page(
+    /// Returns a page of the public chain: at most `limit` seals after a sequence, from parts that are at most a second
+    /// old.
+    pub(super) async fn page(
         &self,
         event: Option<MatchId>,
         after: i64,
         limit: i64,
-        render: impl FnOnce(ChainPage) -> serde_json::Result<Bytes>,
-    ) -> Result<Arc<Page>, Arc<ListError>> {
-        let build = async || Ok(render(self.page(event, after, limit).await?)?);
-        self.pages.get((event, after, limit), build).await
+    ) -> Result<ChainPage, Arc<ListError>> {
+        let head = async || Ok::<_, ListError>(Bytes::from(serde_json::to_vec(&store::head(&self.db).await?)?));
+        let head = self.parts.get(PartKey::Head, head).await?;
+        let head: Option<ChainHead> =
+            serde_json::from_slice(&head.body).map_err(|error| Arc::new(ListError::from(error)))?;
+        let Some(newest) = head else { return Ok(ChainPage::default()) };
+        match event {
+            Some(event) => self.page_of_match(event, newest, (after, limit)).await,
+            None => self.page_of_all(newest, (after, limit)).await,
+        }
+    }
+
+    async fn page_of_all(&self, head: ChainHead, (after, limit): (i64, i64)) -> Result<ChainPage, Arc<ListError>> {
+        let last = after.saturating_add(limit).min(head.sequence);
+        let mut page = ChainPage { head: Some(head), more: last < head.sequence, ..ChainPage::default() };
+        let mut digest = Vec::new();
+        let mut before = after - after % PART;
+        while before < last && after < last {
+            let seals = PART.min(head.sequence - before);
+            let cache = if before + PART < head.sequence { &self.earlier_parts } else { &self.parts };
+            let build = async || render(&self.list(None, before, seals).await?);
+            let part = cache.get(PartKey::Chain { before, seals }, build).await?;
+            digest.extend_from_slice(part.etag.as_bytes());
+            let (from, until) = (after - before, last - before);
+            let is_whole = from <= 0 && until >= seals;
+            page.seals.push(if is_whole { part.body.clone() } else { some_of(&part.body, from, until) });
+            before += PART;
+        }
+        page.last = (after < last).then_some(last);
+        page.digest = Hash::of(&[&digest]);
+        Ok(page)
+    }
+
+    async fn page_of_match(
+        &self,
+        event: MatchId,
+        head: ChainHead,
+        (after, limit): (i64, i64),
+    ) -> Result<ChainPage, Arc<ListError>> {
+        let build = async || render(&self.list(Some(event), 0, i64::MAX).await?);
+        let part = self.parts.get(PartKey::OfMatch { event, newest: head.sequence }, build).await?;
+        let seals: Vec<ChainHead> = lines(&part.body)
+            .map(serde_json::from_slice)
+            .collect::<serde_json::Result<_>>()
+            .map_err(|error| Arc::new(ListError::from(error)))?;
+        let first = seals.partition_point(|seal| seal.sequence <= after);
+        let until = seals.len().min(first.saturating_add(usize::try_from(limit).unwrap_or_default()));
+        let number = |seals: usize| i64::try_from(seals).unwrap_or(i64::MAX);
+        let mut page = ChainPage {
+            more: until < seals.len(),
+            // A seal of this match may be newer than the head that was read before.
+            head: seals.last().copied().max(Some(head)),
+            digest: Hash::of(&[part.etag.as_bytes()]),
+            ..ChainPage::default()
+        };
+        if first < until {
+            page.seals.push(some_of(&part.body, number(first), number(until)));
+            page.last = seals.get(until - 1).map(|seal| seal.sequence);
+        }
+        Ok(page)
+    }
+
+    /// Returns the number of cached parts and their bytes.
+    #[cfg(test)]
+    pub(super) fn cached(&self) -> (usize, u64) {
+        let (newer, earlier) = (self.parts.size(), self.earlier_parts.size());
+        (newer.0 + earlier.0, newer.1 + earlier.1)
     }
 
     pub async fn find(&self, sequence: i64) -> sqlx::Result<Option<Seal>> {
@@ -423,6 +546,34 @@ impl Seals {
         let leaf_index = u64::from(tile.unsigned_abs()) * TILE as u64 + within as u64;
         Ok(Proof { receipt, seal, leaf_index, path })
     }
+}
+
+/// Renders seals as JSON, each on its own line.
+fn render(seals: &[Seal]) -> Result<Bytes, ListError> {
+    let seals = seals.iter().map(serde_json::to_vec).collect::<serde_json::Result<Vec<_>>>()?;
+    Ok(seals.join(BETWEEN).into())
+}
+
+/// Rendered seals, one by one. JSON text has no line break of its own.
+fn lines(part: &Bytes) -> impl Iterator<Item = &[u8]> {
+    let lines = part.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
+    lines.map(|line| line.strip_suffix(b",").unwrap_or(line))
+}
+
+/// Seals of a part from one position to another, which may lie outside the part.
+fn some_of(part: &Bytes, from: i64, until: i64) -> Bytes {
+    let (from, until) = (usize::try_from(from).unwrap_or(0), usize::try_from(until).unwrap_or(0));
+    let (mut start, mut end, mut at) = (0, 0, 0);
+    for (position, line) in lines(part).enumerate() {
+        if position == from {
+            start = at;
+        }
+        if position < until {
+            end = at + line.len();
+        }
+        at += line.len() + BETWEEN.len();
+    }
+    part.slice(start..end)
 }
 
 fn report(event: MatchId, outcome: Result<Option<Seal>, SealError>) {

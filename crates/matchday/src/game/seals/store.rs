@@ -9,6 +9,7 @@ use web::ids::{MatchId, RuleSetId, TournamentId};
 use super::{
     bundle::{BundledMatch, ResultLine, Row as TableRow},
     rules::{Seal, Tile, Token},
+    service::ChainHead,
 };
 use crate::{
     catalogue::{
@@ -342,10 +343,11 @@ pub(super) async fn latest(executor: impl PgExecutor<'_>, event: MatchId) -> sql
     row.fetch_optional(executor).await?.map(Seal::try_from).transpose()
 }
 
-/// Returns the sequence and hash of the newest seal; `None` without seals.
-pub(super) async fn head(executor: impl PgExecutor<'_>) -> sqlx::Result<Option<(i64, Hash)>> {
+/// Returns the newest seal; `None` without seals.
+pub(super) async fn head(executor: impl PgExecutor<'_>) -> sqlx::Result<Option<ChainHead>> {
     let row = sqlx::query!("select sequence, hash from seals order by sequence desc limit 1");
-    row.fetch_optional(executor).await?.map(|row| Ok((row.sequence, Hash::read(&row.hash)?))).transpose()
+    let head = row.fetch_optional(executor).await?;
+    head.map(|row| Ok(ChainHead { sequence: row.sequence, hash: Hash::read(&row.hash)? })).transpose()
 }
 
 /// Returns seals without a time-stamp token, the newest first: its token also covers the earlier ones.
@@ -407,7 +409,8 @@ pub(super) async fn tournament(
     Ok(row.map(|row| (row.id, row.slug)))
 }
 
-/// Returns the sealed matches of a tournament that do not accept predictions, with all their results.
+/// Returns the sealed matches of a tournament that do not accept predictions, with all their results. Matches that
+/// reopened and closed, and that have not been sealed again yet, are left out.
 pub(super) async fn bundled_matches(
     connection: &mut PgConnection,
     tournament: TournamentId,
@@ -418,7 +421,7 @@ pub(super) async fn bundled_matches(
                   e.start_time
            from events e
            where e.tournament_id = $1 and not accepts_predictions(e.status, e.start_time, $2) and e.status <> 'postponed'
-             and exists (select 1 from seals s where s.event_id = e.id)
+             and not e.seal_due and exists (select 1 from seals s where s.event_id = e.id)
            order by e.id"#,
         tournament.0,
         now,

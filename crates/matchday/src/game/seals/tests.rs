@@ -76,6 +76,11 @@ fn failed(report: &Report) -> Vec<&'static str> {
     report.checks().into_iter().map(matchday_verify::Check::name).collect()
 }
 
+/// Names of the flags.
+fn flags(report: &Report) -> Vec<&'static str> {
+    report.flags.iter().map(|flagged| flagged.flag.name()).collect()
+}
+
 async fn delete_account(app: &TestApp, user: &TestUser<'_>) {
     user.send(Method::POST, "/api/auth/me/deletion", None).await.expect(200);
     let code = app.codes(PHONE).await.remove(0);
@@ -269,10 +274,12 @@ async fn reopened_match_is_sealed_again() {
         assert_eq!(chain, json!([before[0], again[0]]));
         let proof = proof_of(&user, &second).await;
         assert_eq!(proof["receipt"], second["receipt"]);
-        assert!(verified(&proof, &chain).is_verified());
-        assert!(verified(&proof_of(&new, &only).await, &chain).is_verified());
         let (_, text) = written_bundle(app, &fixtures).await;
-        assert_eq!(failed(&verified_bundle(&text, Some(&chain))), [""; 0]);
+        let proof_of_new = proof_of(&new, &only).await;
+        for report in [verified(&proof, &chain), verified(&proof_of_new, &chain), verified_bundle(&text, Some(&chain))]
+        {
+            assert_eq!((failed(&report), flags(&report)), (vec![], vec!["resealed"]));
+        }
 
         // Closed, opened and closed again without a new prediction is sealed too.
         far(&fixtures, "m").put().await;
@@ -329,7 +336,8 @@ async fn moved_start_is_sealed_only_if_leaves_change() {
         fixtures.a_match("m").starting_in(between).at("finished", 0, 1).put().await;
         let again = seal(app).await;
         assert_eq!((&again[0]["event_sequence"], &again[0]["count"]), (&json!(2), &json!(1)));
-        assert!(verified(&proof_of(&user, &made).await, &chain(app).await).is_verified());
+        let report = verified(&proof_of(&user, &made).await, &chain(app).await);
+        assert_eq!((failed(&report), flags(&report)), (vec![], vec!["resealed"]));
     })
     .await;
 }
@@ -437,6 +445,117 @@ async fn chain_is_public_paged_and_cacheable() {
     .await;
 }
 
+/// Appends seals of a match to the chain, with time-stamp tokens of four kilobytes.
+async fn extend_chain(app: &TestApp, event: i64, seals: i64) {
+    for statement in [
+        "insert into seals (sequence, version, event_id, event_sequence, count, root, start_time, sealed_at, previous, hash)
+         select n + (select sequence from seal_chain), 1, $1, n + 1000, 0, sha256(''), now(), now(), sha256('p'),
+                sha256(n::text::bytea)
+         from generate_series(1, $2::bigint) n",
+        "insert into seal_timestamps (sequence, token, created_at)
+         select sequence, decode(repeat(md5(sequence::text), 256), 'hex'), now() from seals
+         where event_id = $1 and event_sequence > 1000 and $2::bigint > 0",
+        "update seal_chain set (sequence, hash) = (select sequence, hash from seals where event_id = $1
+                                                   order by sequence desc limit 1) where $2::bigint > 0",
+    ] {
+        sqlx::query(statement).bind(event).bind(seals).execute(app.owner()).await.expect("written");
+    }
+}
+
+#[tokio::test]
+async fn pages_of_any_parameters_share_bounded_parts() {
+    TestApp::run(async |app| {
+        let fixtures = app.fixtures();
+        let event = far(&fixtures, "m").put().await;
+        far(&fixtures, "m").being("live").put().await;
+        assert_eq!(seal(app).await.len(), 1);
+        extend_chain(app, event, 329).await;
+        let get = async |query: &str| app.anonymous(Method::GET, &format!("/api/seals?{query}")).await;
+        // Every page has exactly the seals that its parameters name, from one part or from several.
+        for (after, size) in
+            [(0, 1), (0, 100), (99, 2), (100, 100), (57, 111), (0, 1_000), (250, 1_000), (329, 5), (330, 5)]
+        {
+            let page = get(&format!("after={after}&per_page={size}")).await.expect(200);
+            let found: Vec<i64> = page["data"]
+                .as_array()
+                .expect("seals")
+                .iter()
+                .map(|seal| seal["sequence"].as_i64().expect("a number"))
+                .collect();
+            let expected: Vec<i64> = (after + 1..=330.min(after + size)).collect();
+            assert_eq!(found, expected, "{after} {size}");
+            let next = expected.last().copied().unwrap_or(after);
+            assert_eq!((&page["meta"]["next_after"], &page["meta"]["more"]), (&json!(next), &json!(next < 330)));
+            assert_eq!(page["meta"]["head"]["sequence"], 330);
+            let of_match = get(&format!("event_id={event}&after={after}&per_page={size}")).await.expect(200);
+            assert_eq!((&of_match["data"], &of_match["meta"]), (&page["data"], &page["meta"]), "{after} {size}");
+        }
+        assert!(get("after=0&per_page=2").await.expect(200)["data"][1]["timestamp_token"].is_string());
+        // The newest seal, four parts of the chain, and the seals of this match, some of which may have expired.
+        assert!(app.app.seals.cached().0 <= 6);
+        for after in 0..150 {
+            get(&format!("after={}&per_page={}", after * 7, 1 + after * 5)).await.expect(200);
+            get(&format!("after={}", i64::MAX - after)).await.expect(200);
+        }
+        let (parts, bytes) = app.app.seals.cached();
+        assert!(parts <= 6 && bytes < 12_000_000, "{parts} parts, {bytes} bytes");
+        for event in 0..300 {
+            get(&format!("event_id={}", 1_000_000 + event)).await.expect(200);
+        }
+        let (_, after) = app.app.seals.cached();
+        assert!(after < bytes + 300 * 1_024, "matches that do not exist cost little: {bytes} {after}");
+        // A new seal is shown at once.
+        far(&fixtures, "n").between("albion", "wanderers").put().await;
+        far(&fixtures, "n").between("albion", "wanderers").being("live").put().await;
+        assert_eq!(seal(app).await.len(), 1);
+        assert_eq!(get("after=329").await.expect(200)["data"].as_array().map(Vec::len), Some(2));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn reopened_match_is_bundled_only_with_its_new_seal() {
+    TestApp::run(async |app| {
+        let fixtures = app.fixtures();
+        let event = far(&fixtures, "m").put().await;
+        let user = app.user().await;
+        predict(&user, event, "home").await;
+        far(&fixtures, "m").being("live").put().await;
+        seal(app).await;
+        far(&fixtures, "m").put().await;
+        predict(&user, event, "away").await;
+        far(&fixtures, "m").at("finished", 1, 0).put().await;
+        let (summary, text) = written_bundle(app, &fixtures).await;
+        assert_eq!((summary.events, summary.rows), (0, 0), "closed, but not sealed again: {text}");
+        assert!(verified_bundle(&text, None).is_verified());
+        seal(app).await;
+        let (summary, text) = written_bundle(app, &fixtures).await;
+        assert_eq!((summary.events, summary.rows), (1, 1));
+        let report = verified_bundle(&text, Some(&chain(app).await));
+        assert_eq!((failed(&report), flags(&report)), (vec![], vec!["late_seal", "resealed"]));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn bundle_has_the_sealed_start() {
+    TestApp::run(async |app| {
+        let fixtures = app.fixtures();
+        let event = far(&fixtures, "m").put().await;
+        predict(&app.user().await, event, "home").await;
+        far(&fixtures, "m").being("live").put().await;
+        seal(app).await;
+        // A later start changes no leaves, so there is no new seal.
+        fixtures.a_match("m").starting_in(Duration::days(365 * 76)).at("finished", 1, 0).put().await;
+        assert!(seal(app).await.is_empty());
+        let (_, text) = written_bundle(app, &fixtures).await;
+        assert_eq!(lines_of(&text, "event")[0]["start_time"], lines_of(&text, "seal")[0]["start_time"]);
+        let report = verified_bundle(&text, Some(&chain(app).await));
+        assert!(report.is_verified(), "{report}");
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn bundle_recomputes_the_table() {
     TestApp::run(async |app| {
@@ -533,7 +652,8 @@ async fn deleted_user_leaves_only_an_unlinkable_hash() {
         assert!(lines_of(&text, "prediction").contains(&withheld));
         let chain = chain(app).await;
         assert_eq!(chain, json!(sealed));
-        assert_eq!(failed(&verified_bundle(&text, Some(&chain))), [""; 0]);
+        let report = verified_bundle(&text, Some(&chain));
+        assert_eq!((failed(&report), flags(&report)), (vec![], vec!["withheld"]), "the match has a result");
         assert_eq!(proof_of(&stayer, &kept).await, before);
         assert!(verified(&before, &chain).is_verified());
     })

@@ -38,7 +38,7 @@ async fn submit_thousand(app: &TestApp, event: i64, over: Pause) -> Vec<(UserId,
 
 /// Waits until a match is sealed.
 async fn sealed(app: &TestApp, event: i64) -> Seal {
-    let seals = async || app.app.seals.page(Some(MatchId(event)), 0, 10).await.expect("read").seals;
+    let seals = async || app.app.seals.list(Some(MatchId(event)), 0, 10).await.expect("read");
     eventually("the match is sealed", async || !seals().await.is_empty()).await;
     let mut found = seals().await;
     assert_eq!(found.len(), 1);
@@ -149,13 +149,13 @@ async fn seal_waits_for_a_write_behind_the_gate() {
         let sealing = app.app.seals.seal_due();
         let committing = async {
             tokio::time::sleep(Pause::from_millis(300)).await;
-            assert!(app.app.seals.page(None, 0, 10).await.expect("read").seals.is_empty(), "it does not wait");
+            assert!(app.app.seals.list(None, 0, 10).await.expect("read").is_empty(), "it does not wait");
             writer.commit().await.expect("committed");
         };
         let (sealed, ()) = tokio::join!(sealing, committing);
         assert_eq!(sealed.expect("sealed"), 1);
-        let page = app.app.seals.page(None, 0, 10).await.expect("read");
-        assert_eq!(page.seals[0].count, 1, "the write is in the seal");
+        let seals = app.app.seals.list(None, 0, 10).await.expect("read");
+        assert_eq!(seals[0].count, 1, "the write is in the seal");
         app.published().await;
     })
     .await;
@@ -188,10 +188,10 @@ async fn racing_and_killed_workers_leave_one_chain() {
         eventually("all matches are sealed", async || {
             // A race is lost by one of two workers, which then reports a violated constraint.
             let _ = tokio::join!(app.app.seals.seal_due(), other.app.seals.seal_due());
-            app.app.seals.page(None, 0, 100).await.expect("read").seals.len() == MATCHES
+            app.app.seals.list(None, 0, 100).await.expect("read").len() == MATCHES
         })
         .await;
-        let seals = app.app.seals.page(None, 0, 100).await.expect("read").seals;
+        let seals = app.app.seals.list(None, 0, 100).await.expect("read");
         let sealed: BTreeSet<i64> = seals.iter().map(|seal| seal.event_id.0).collect();
         assert_eq!(sealed, events.iter().copied().collect(), "each match once");
         assert!(seals.iter().all(|seal| seal.count == 20 && seal.event_sequence == 1));
@@ -235,7 +235,7 @@ async fn match_that_opens_while_it_is_sealed_is_sealed_later() {
         app.app.predictions.save(UserId(2), MatchId(event), home()).await.expect("saved");
         far(&fixtures, "m").being("live").put().await;
         assert_eq!(app.app.seals.seal_due().await.expect("sealed"), 1);
-        assert_eq!(app.app.seals.page(None, 0, 10).await.expect("read").seals[0].count, 2);
+        assert_eq!(app.app.seals.list(None, 0, 10).await.expect("read")[0].count, 2);
         app.published().await;
     })
     .await;
