@@ -519,6 +519,7 @@ impl App {
             predictions: self.predictions.clone(),
             rooms: self.rooms.clone(),
             scores: self.scores.clone(),
+            seals: self.seals.clone(),
             sms: self.sms.clone(),
             teams: self.teams.clone(),
         }

@@ -35,6 +35,7 @@ use crate::{
         coins::{self, service::Coins},
         predictions::service::{Predictions, SaveError},
         scores::service::Scores,
+        seals::service::Seals,
     },
     identity::{
         accounts::{
@@ -86,6 +87,7 @@ pub struct Demo {
     pub predictions: Predictions,
     pub rooms: Rooms,
     pub scores: Scores,
+    pub seals: Seals,
     pub sms: Sms,
     pub teams: Teams,
 }
@@ -146,10 +148,13 @@ pub async fn fill(demo: &Demo, report: impl Fn(&str)) -> anyhow::Result<Filled> 
         }
     }
     report("results and streaks");
-    for (entry, wanted) in before.iter().zip(&document.matches) {
-        if wanted.status != Status::Scheduled {
-            store::backdate(&demo.core.db, entry.id, wanted.start_time).await?;
-        }
+    let begun = before.iter().zip(&document.matches).filter(|(_, wanted)| wanted.status != Status::Scheduled);
+    let mut begun: Vec<_> = begun.map(|(entry, wanted)| (wanted.start_time, entry.id)).collect();
+    begun.sort_unstable();
+    for (start_time, id) in begun {
+        store::backdate(&demo.core.db, id, start_time).await?;
+        // Before the import closes the match, and a worker seals it now, which proves less.
+        demo.seals.seal_in_past(id, start_time).await?;
     }
     demo.fixtures.import(&document, Mode::Write, |_| {}).await?;
     streaks(demo, &fans, now).await?;

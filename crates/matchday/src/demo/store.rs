@@ -73,5 +73,7 @@ pub(super) async fn backdate(db: &PgPool, event: MatchId, to: OffsetDateTime) ->
     )
     .execute(db)
     .await?;
+    // A seal counts until the match opens again.
+    sqlx::query!("update events set opened_at = $2 where id = $1", event.0, to - Duration::DAY).execute(db).await?;
     Ok(())
 }

@@ -23,6 +23,16 @@ async fn demo_fills_empty_database_and_is_played() {
         assert_eq!((filled.fans, filled.matches, filled.rooms), (24, 12, 0));
         assert!(filled.predictions > 100, "{filled:?}");
 
+        // Matches that have begun were sealed at their start, and are not sealed again.
+        assert_eq!(app.app.seals.seal_due().await.expect("nothing to seal"), 0);
+        let chain = app.anonymous(http::Method::GET, "/api/seals").await.expect(200)["data"].clone();
+        assert!(chain.as_array().is_some_and(|seals| seals.len() >= 5), "{chain}");
+        let mut bundle = Vec::new();
+        app.app.seals.write_bundle(super::rules::TOURNAMENT, &mut bundle).await.expect("written");
+        let chain = matchday_verify::chain::Chain::read(&chain).expect("a chain");
+        let report = matchday_verify::bundle::verify(&bundle[..], "bundle", Some(&chain)).expect("a bundle");
+        assert!(report.is_verified(), "{report}");
+
         // The printed login works and shows the described content.
         let login =
             app.post("/api/code/verify", &json!({"phone": filled.phone, "code": filled.code})).await.expect(200);
