@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{
     fields::{Fields, Hash, Malformed, Seal},
-    report::{Check, Report},
+    report::{Check, Flag, Report},
 };
 
 /// Seals in the order of their sequences.
@@ -25,11 +25,14 @@ impl Chain {
         Ok(Self { seals, by_sequence })
     }
 
-    /// Verifies that the seals ascend without gaps, and that each has its hash and names the hash of the one before. A
-    /// chain may start above sequence 1; the first `previous` is then taken as given.
+    /// Verifies that the seals ascend without gaps, that each has its hash and names the hash of the one before, and that
+    /// those of each match are numbered without gaps. A chain may start above sequence 1; the first `previous` is then
+    /// taken as given, and so is the first number of each match.
     pub fn verify(&self) -> Report {
         let mut report = Report::default();
         let mut before: Option<&Seal> = None;
+        let is_complete = self.seals.first().is_none_or(|first| first.sequence <= 1);
+        let mut numbers: HashMap<u64, u32> = HashMap::new();
         for seal in &self.seals {
             let sequence = seal.sequence;
             verify_hash(seal, &mut report);
@@ -41,6 +44,9 @@ impl Chain {
                     report.require(before.sequence.checked_add(1) == Some(sequence), Check::Sequence, || {
                         format!("seal {sequence} follows seal {}", before.sequence)
                     });
+                    if seal.sealed_at < before.sealed_at {
+                        report.flag(Flag::Clock, format!("seal {sequence} is dated before seal {}", before.sequence));
+                    }
                     report.require(seal.previous == before.hash, Check::Previous, || {
                         format!(
                             "seal {sequence} names {} as the hash before it, which is {}",
@@ -49,6 +55,11 @@ impl Chain {
                     });
                 }
             }
+            // A gap in the chain is reported already.
+            let is_next = before.is_none_or(|before| before.sequence.checked_add(1) == Some(sequence));
+            let first = if is_complete { 1 } else { seal.event_sequence.max(1) };
+            let expected = numbers.insert(seal.event, seal.event_sequence).map_or(first, |last| last.saturating_add(1));
+            verify_number(seal, if is_next { expected } else { seal.event_sequence }, &mut report);
             before = Some(seal);
         }
         report.summary = match (self.seals.first(), self.seals.last()) {
@@ -58,6 +69,10 @@ impl Chain {
             _ => "the chain has no seals".to_owned(),
         };
         report
+    }
+
+    pub(crate) fn seals(&self) -> &[Seal] {
+        &self.seals
     }
 
     /// Verifies that the chain has this seal, and not another one at its place.
@@ -79,6 +94,13 @@ impl Chain {
             });
         }
     }
+}
+
+/// Verifies the number of a seal among those of its match.
+pub(crate) fn verify_number(seal: &Seal, expected: u32, report: &mut Report) {
+    report.require(seal.event_sequence == expected, Check::Sequence, || {
+        format!("seal {} is number {} of match {}, not {expected}", seal.sequence, seal.event_sequence, seal.event)
+    });
 }
 
 pub(crate) fn verify_hash(seal: &Seal, report: &mut Report) {

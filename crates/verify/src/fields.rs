@@ -55,6 +55,11 @@ impl<'a> Fields<'a> {
         self.object.contains_key(name)
     }
 
+    /// First field that is neither the type of a line nor one of these.
+    pub(crate) fn other_than(&self, names: &[&str]) -> Option<&'a str> {
+        self.object.keys().map(String::as_str).find(|name| *name != "type" && !names.contains(name))
+    }
+
     pub(crate) fn value(&self, name: &str) -> Result<&'a Value, Malformed> {
         self.object.get(name).ok_or_else(|| Malformed(format!("the {} has no field {name}", self.what)))
     }
@@ -181,7 +186,7 @@ pub(crate) struct Receipt {
     score: Option<[u16; 2]>,
     confidence: Confidence,
     advances: Option<Side>,
-    joker: bool,
+    pub(crate) joker: bool,
     revision: u32,
     pub(crate) accepted_at: i64,
     version: u8,
@@ -268,12 +273,21 @@ pub(crate) struct Seal {
     pub(crate) count: u64,
     pub(crate) root: Hash,
     pub(crate) start_time: i64,
-    sealed_at: i64,
+    pub(crate) sealed_at: i64,
     pub(crate) previous: Hash,
     pub(crate) hash: Hash,
 }
 
+/// Delay of a seal that is not worth a flag. Sealing takes seconds, and minutes only with millions of predictions.
+const LATE_AFTER_MINUTES: i64 = 5;
+
 impl Seal {
+    /// Whole minutes from the start of the match to the seal, if that is too long.
+    pub(crate) fn minutes_late(&self) -> Option<i64> {
+        let minutes = (self.sealed_at - self.start_time) / 60_000_000;
+        (minutes >= LATE_AFTER_MINUTES).then_some(minutes)
+    }
+
     pub(crate) fn read(fields: Fields<'_>) -> Result<Self, Malformed> {
         Ok(Self {
             version: fields.version()?,

@@ -1,5 +1,7 @@
 //! Verifies receipts, seals and bundles of predictions, without access to the service, its database or a network.
 //!
+//! It assumes that the operator cheats: everything that a file says is compared with the seals, or flagged if it cannot be.
+//!
 //! This is a second implementation on purpose. It shares only the rules of points with the service (crate `scoring`), so
 //! a mistake in the service's encodings or trees cannot hide in both. `docs/seals.md` defines the formats.
 
@@ -13,5 +15,5 @@ mod tree;
 
 pub use self::{
     fields::Malformed,
-    report::{Check, Failure, Report},
+    report::{Check, Failure, Flag, Flagged, Report},
 };

@@ -16,7 +16,8 @@ use matchday_verify::{
 
 /// Verify sealed predictions, without access to the service.
 ///
-/// Exit code 0: verified. 1: something does not match. 2: the input cannot be read.
+/// Exit code 0: verified. 1: something does not match. 2: the input cannot be read. 3: everything matches, but something
+/// is flagged that proves less than it seems to.
 #[derive(Parser)]
 #[command(name = "matchday-verify", version)]
 struct Arguments {
@@ -33,7 +34,7 @@ enum Command {
     Receipt {
         /// File with the proof, or - for standard input.
         file: PathBuf,
-        /// File with seals. Also verifies that they have the seal of the proof.
+        /// File with seals. Also verifies that they have the seal of the proof, and no later one of its match.
         #[arg(long, value_name = "FILE")]
         chain: Option<PathBuf>,
     },
@@ -46,7 +47,7 @@ enum Command {
     Bundle {
         /// File with the bundle, or - for standard input.
         file: PathBuf,
-        /// File with seals. Also verifies that they have the seals of the bundle, and no later ones of its matches.
+        /// File with seals. Also verifies that they have the seals of the bundle, and no others of its matches.
         #[arg(long, value_name = "FILE")]
         chain: Option<PathBuf>,
     },
@@ -57,10 +58,9 @@ fn main() -> ExitCode {
     match run(&command) {
         Ok(report) => {
             let text = if json { report.to_json().to_string() } else { report.to_string() };
-            let code = u8::from(!report.is_verified());
             // A closed output must not turn a failed verification into a success.
             let _ = writeln!(io::stdout(), "{text}");
-            ExitCode::from(code)
+            ExitCode::from(report.exit_code())
         }
         Err(error) => {
             let _ = writeln!(io::stderr(), "error: {error}");

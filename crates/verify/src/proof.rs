@@ -5,11 +5,12 @@ use serde_json::Value;
 use crate::{
     chain::{Chain, verify_hash},
     fields::{Fields, Hash, Malformed, Receipt, Seal, read_hash},
-    report::{Check, Report},
+    report::{Check, Flag, Report},
     tree::root_from_path,
 };
 
-/// Verifies a proof: leaf hash, inclusion path and seal hash; with a chain also that it is valid and has this seal.
+/// Verifies a proof: leaf hash, inclusion path and seal hash; with a chain also that it is valid and has this seal, and no
+/// later one of the match.
 pub fn verify(value: &Value, chain: Option<&Chain>) -> Result<Report, Malformed> {
     let fields = Fields::of(value, "proof")?;
     let (receipt, seal) = (Receipt::read(fields.part("receipt")?)?, Seal::read(fields.part("seal")?)?);
@@ -28,6 +29,9 @@ pub fn verify(value: &Value, chain: Option<&Chain>) -> Result<Report, Malformed>
     report.require(receipt.accepted_at < seal.start_time, Check::Event, || {
         "the prediction was accepted after the start of the match".to_owned()
     });
+    report.require(receipt.accepted_at <= seal.sealed_at, Check::Event, || {
+        "the prediction was accepted after its match was sealed".to_owned()
+    });
     let root = root_from_path(receipt.leaf_hash, index, seal.count, &path);
     report.require(root == Some(seal.root), Check::Inclusion, || {
         format!("the inclusion path does not lead to the root of seal {}", seal.sequence)
@@ -36,6 +40,14 @@ pub fn verify(value: &Value, chain: Option<&Chain>) -> Result<Report, Malformed>
     if let Some(chain) = chain {
         report.add(chain.verify());
         chain.verify_holds(&seal, &mut report);
+        chain.verify_is_latest(&seal, &mut report);
+    }
+    if let Some(minutes) = seal.minutes_late() {
+        report.flag(Flag::LateSeal, format!("match {} was sealed {minutes} minutes after its start", seal.event));
+    }
+    if seal.event_sequence > 1 {
+        let detail = format!("seal {} is number {} of match {}", seal.sequence, seal.event_sequence, seal.event);
+        report.flag(Flag::Resealed, detail);
     }
     report.summary = format!(
         "the prediction is one of {} in seal {} of match {}, with the hash {}",

@@ -43,6 +43,13 @@ impl Drop for TempFile {
 
 /// Runs the command with this text as standard input. Returns the exit code and the names of the failed checks.
 fn run(arguments: &[&str], input: &str) -> (i32, Vec<String>) {
+    let (code, checks, flags) = run_all(arguments, input);
+    assert_eq!(flags, [""; 0]);
+    (code, checks)
+}
+
+/// Also returns the names of the flags.
+fn run_all(arguments: &[&str], input: &str) -> (i32, Vec<String>, Vec<String>) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_matchday-verify"));
     command.args(arguments).arg("--json").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut process = command.spawn().expect("started");
@@ -51,14 +58,17 @@ fn run(arguments: &[&str], input: &str) -> (i32, Vec<String>) {
     let output = process.wait_with_output().expect("ended");
     let code = output.status.code().expect("a code");
     if code == 2 {
-        return (code, Vec::new());
+        return (code, Vec::new(), Vec::new());
     }
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(report["verified"], code == 0);
-    let checks = report["failures"].as_array().expect("failures").iter();
-    let mut checks: Vec<String> = checks.map(|failure| failure["check"].as_str().expect("a name").to_owned()).collect();
-    checks.dedup();
-    (code, checks)
+    let names = |list: &str, name: &str| {
+        let items = report[list].as_array().expect("a list").iter();
+        let mut names: Vec<String> = items.map(|item| item[name].as_str().expect("a name").to_owned()).collect();
+        names.dedup();
+        names
+    };
+    (code, names("failures", "check"), names("flags", "flag"))
 }
 
 #[test]
@@ -109,7 +119,7 @@ fn every_changed_field_of_a_proof_is_detected() {
     ] {
         let mut proof = original.clone();
         *proof.pointer_mut(pointer).expect("a field") = value;
-        let (code, checks) = run(&["receipt", "-"], &proof.to_string());
+        let (code, checks, _) = run_all(&["receipt", "-"], &proof.to_string());
         assert!(code == 1 && checks.iter().any(|found| found == check), "{pointer}: {code} {checks:?}");
     }
 }
@@ -138,13 +148,35 @@ fn changed_chains_are_detected() {
         (json!([changed(&first, "previous", json!("22".repeat(32))), second]), "previous"),
         (json!([changed(&first, "hash", json!("22".repeat(32))), second]), "previous"),
     ] {
-        let (code, checks) = run(&["chain", "-"], &chain.to_string());
+        let (code, checks, _) = run_all(&["chain", "-"], &chain.to_string());
         assert!(code == 1 && checks.iter().any(|found| found == check), "{check}: {checks:?}");
     }
     let other = TempFile::new("other.json", json!([first]).to_string().as_bytes());
     let path = other.0.to_str().expect("a path");
     let (code, checks) = run(&["receipt", "-", "--chain", path], &proofs()[0].to_string());
     assert_eq!((code, checks), (1, vec!["not_in_chain".to_owned()]));
+}
+
+#[test]
+fn forged_proofs_and_chains_are_refused_or_flagged() {
+    let forged = vectors()["forged"].take();
+    let forged = forged.as_array().expect("forged ones");
+    assert!(forged.len() > 5);
+    for case in forged {
+        let name = case["name"].as_str().expect("a name");
+        let chain = TempFile::new("forged.json", case["chain"].to_string().as_bytes());
+        let path = chain.0.to_str().expect("a path");
+        let (code, checks, flags) = run_all(&["receipt", "-", "--chain", path], &case["proof"].to_string());
+        assert_eq!((json!(checks), json!(flags)), (case["failures"].clone(), case["flags"].clone()), "{name}");
+        assert_eq!(code, if checks.is_empty() { 3 } else { 1 }, "{name}");
+    }
+}
+
+#[test]
+fn repeated_field_is_unreadable() {
+    let proof = proofs()[0].to_string();
+    let twice = proof.replace("\"confidence\":80,", "\"confidence\":80,\"confidence\":80,");
+    assert_eq!((run(&["receipt", "-"], &proof).0, run(&["receipt", "-"], &twice).0), (0, 2));
 }
 
 #[test]
