@@ -158,7 +158,9 @@ describe("sealed match", () => {
       // The verification is loaded when it is needed, and the public seals without a token.
       expect(requests.filter(({ path }) => /^\/assets\/verify-/.test(path))).toHaveLength(1);
       const lists = requests.filter(({ path }) => path.startsWith("/api/seals?"));
-      expect(lists).toEqual([{ path: `/api/seals?after=${Math.max(0, seal.sequence - 2)}`, token: undefined }]);
+      expect(lists).toEqual([
+        { path: `/api/seals?after=${Math.max(0, seal.sequence - 2)}&per_page=3`, token: undefined },
+      ]);
       page.removeAllListeners("request");
       await check(page, "verified");
       await own(page).getByText("Details").click();

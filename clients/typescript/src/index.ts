@@ -4,10 +4,12 @@ export type { InLine, RetrySettings } from "./retry.js";
 export { browserStorage, memoryStorage, type TokenStorage } from "./storage.js";
 export type { StreamEvent, StreamFilters, StreamLeagueRank, StreamOptions, StreamRound } from "./stream.js";
 export {
+  type Flagged,
   MalformedProofError,
   type Verification,
   type VerificationCheck,
   type VerificationFailure,
+  type VerificationFlag,
   verifyReceipt,
 } from "./verify.js";
 

@@ -10,15 +10,25 @@ export type VerificationCheck =
   | "previous"
   | "not_in_chain";
 
+/** A circumstance under which everything can match although the operator cheated. */
+export type VerificationFlag = "late_seal" | "resealed" | "clock";
+
 export interface VerificationFailure {
   check: VerificationCheck;
   detail: string;
 }
 
+export interface Flagged {
+  flag: VerificationFlag;
+  detail: string;
+}
+
 export interface Verification {
+  /** Whether there are neither failures nor flags. */
   verified: boolean;
-  /** Empty if and only if `verified`. */
   failures: VerificationFailure[];
+  /** What proves less than it seems to, for example a seal that is later than the start. */
+  flags: Flagged[];
 }
 
 /** The proof or the chain cannot be verified: a field is missing or mistyped, or a version is unknown. */
@@ -28,8 +38,8 @@ export class MalformedProofError extends Error {
 
 /**
  * Verifies that a prediction is in a seal: the hash of the receipt, the inclusion path and the hash of the seal. With a
- * `chain`, also verifies that its seals ascend without gaps, that each names the hash of the one before, and that the seal
- * of the proof is among them.
+ * `chain`, also verifies that its seals ascend without gaps, that each names the hash of the one before, that those of each
+ * match are numbered without gaps, and that the seal of the proof is among them and is the last one of its match.
  *
  * `proof` and `chain` are responses of the service, or only their `data`. Throws `MalformedProofError` if they cannot be
  * read. Needs `crypto.subtle`, which browsers provide only in secure contexts (HTTPS or localhost).
@@ -43,39 +53,60 @@ export async function verifyReceipt(proof: unknown, options: { chain?: unknown }
   const chain = options.chain === undefined ? undefined : readChain(dataOf(options.chain));
 
   const failures: VerificationFailure[] = [];
+  const flags: Flagged[] = [];
   const require: Require = (holds, check, detail) => {
     if (!holds) failures.push({ check, detail });
   };
+  const flag: Flag = (flag, detail) => flags.push({ flag, detail });
   const computed = hex(await sha256(leafBytes(receipt)));
   require(computed ===
     receipt.leafHash, "leaf_hash", `the fields of the receipt have the hash ${computed}, not ${receipt.leafHash}`);
   require(receipt.event ===
     seal.event, "event", `the receipt is for match ${receipt.event}, the seal for match ${seal.event}`);
   require(receipt.acceptedAt < seal.startTime, "event", "the prediction was accepted after the start of the match");
+  require(receipt.acceptedAt <= seal.sealedAt, "event", "the prediction was accepted after its match was sealed");
   const root = await rootFromPath(bytes(receipt.leafHash), index, seal.count, path);
   require(root === seal.root, "inclusion", `the inclusion path does not lead to the root of seal ${seal.sequence}`);
   await verifyHash(seal, require);
   if (chain) {
-    await verifyChain(chain, require);
+    await verifyChain(chain, require, flag);
     verifyHolds(chain, seal, require);
+    verifyIsLatest(chain, seal, require);
   }
-  return { verified: failures.length === 0, failures };
+  const minutes = (seal.sealedAt - seal.startTime) / 60_000_000n;
+  if (minutes >= lateAfterMinutes) {
+    flag("late_seal", `match ${seal.event} was sealed ${minutes} minutes after its start`);
+  }
+  if (seal.eventSequence > 1n) {
+    flag("resealed", `seal ${seal.sequence} is number ${seal.eventSequence} of match ${seal.event}`);
+  }
+  const verified = failures.length === 0 && flags.length === 0;
+  return { verified, failures, flags };
 }
 
+/** Delay of a seal that is not worth a flag. Sealing takes seconds, and minutes only with millions of predictions. */
+const lateAfterMinutes = 5n;
+
 type Require = (holds: boolean, check: VerificationCheck, detail: string) => void;
+type Flag = (flag: VerificationFlag, detail: string) => void;
 
 async function verifyHash(seal: Seal, require: Require): Promise<void> {
   const computed = hex(await sha256(sealBytes(seal)));
   require(computed === seal.hash, "seal_hash", `seal ${seal.sequence} has the hash ${computed}, not ${seal.hash}`);
 }
 
-async function verifyChain(chain: Seal[], require: Require): Promise<void> {
+async function verifyChain(chain: Seal[], require: Require, flag: Flag): Promise<void> {
   let before: Seal | undefined;
+  const isComplete = (chain[0]?.sequence ?? 0n) <= 1n;
+  const numbers = new Map<bigint, bigint>();
   for (const seal of chain) {
-    const { sequence, previous } = seal;
+    const { sequence, previous, event, eventSequence } = seal;
     await verifyHash(seal, require);
     if (before) {
       require(before.sequence + 1n === sequence, "sequence", `seal ${sequence} follows seal ${before.sequence}`);
+      if (seal.sealedAt < before.sealedAt) {
+        flag("clock", `seal ${sequence} is dated before seal ${before.sequence}`);
+      }
       require(previous ===
         before.hash, "previous", `seal ${sequence} names ${previous} as the hash before it, which is ${before.hash}`);
     } else {
@@ -83,8 +114,22 @@ async function verifyChain(chain: Seal[], require: Require): Promise<void> {
       require(sequence > 1n ||
         /^0+$/.test(previous), "previous", `seal ${sequence} is the first one, but names another before it`);
     }
+    // A gap in the chain is reported already.
+    const isNext = !before || before.sequence + 1n === sequence;
+    const known = numbers.get(event);
+    const first = isComplete || eventSequence === 0n ? 1n : eventSequence;
+    const expected = !isNext ? eventSequence : known === undefined ? first : known + 1n;
+    require(eventSequence ===
+      expected, "sequence", `seal ${sequence} is number ${eventSequence} of match ${event}, not ${expected}`);
+    numbers.set(event, eventSequence);
     before = seal;
   }
+}
+
+function verifyIsLatest(chain: Seal[], seal: Seal, require: Require): void {
+  const later = chain.find(({ event, eventSequence }) => event === seal.event && eventSequence > seal.eventSequence);
+  const detail = `seal ${later?.sequence} of match ${seal.event} replaces seal ${seal.sequence}`;
+  require(!later, "not_in_chain", detail);
 }
 
 function verifyHolds(chain: Seal[], seal: Seal, require: Require): void {

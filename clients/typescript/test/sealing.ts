@@ -10,6 +10,8 @@ interface Vectors {
   leaf_bytes: string[];
   proofs: Proof[];
   chain: Seal[];
+  /** Proofs and chains with matching hashes, from an operator who cheats. */
+  forged: { name: string; proof: Proof; chain: Seal[]; failures: string[]; flags: string[] }[];
 }
 
 /** Three proofs in one seal, and a chain of two seals. */
@@ -113,10 +115,10 @@ export function numbers(seed: string): (limit: number) => number {
 }
 
 /** Proofs of all predictions of a match with this many, in the order of the tree. */
-export function sealed(count: number, previous = vectors.chain[0]): Proof[] {
+export function sealed(count: number, previous = vectors.chain[0], event?: number): Proof[] {
   const random = numbers(`match with ${count} predictions`);
   const bytes = () => Array.from({ length: 16 }, () => random(256).toString(16).padStart(2, "0")).join("");
-  const event_id = 1 + random(1_000_000);
+  const event_id = event ?? 1 + random(1_000_000);
   const receipts = Array.from({ length: count }, (): Receipt => {
     const receipt: Omit<Receipt, "leaf_hash"> = {
       version: 1,

@@ -5,7 +5,7 @@ import { changed, encodeLeaf, numbers, type Proof, sealed, vectors } from "./sea
 
 const [first, second] = vectors.chain;
 const [proof] = vectors.proofs as [Proof];
-const verified = { verified: true, failures: [] };
+const verified = { verified: true, failures: [], flags: [] };
 const checksOf = async (input: unknown, chain?: unknown) =>
   (await verifyReceipt(input, { chain })).failures.map(({ check }) => check);
 const other = "11".repeat(32);
@@ -77,6 +77,22 @@ describe("test vectors", () => {
   });
 });
 
+test("forged proofs and chains are refused or flagged", async () => {
+  expect(vectors.forged.length).toBeGreaterThan(5);
+  for (const { name, proof, chain, failures, flags } of vectors.forged) {
+    const found = await verifyReceipt(proof, { chain });
+    expect(
+      found.failures.map(({ check }) => check),
+      name,
+    ).toEqual(failures);
+    expect(
+      found.flags.map(({ flag }) => flag),
+      name,
+    ).toEqual(flags);
+    expect(found.verified, name).toBe(false);
+  }
+});
+
 describe("chain", () => {
   test("changes are detected", async () => {
     const firstWith = (field: string, to: unknown) => changed(first, field, to);
@@ -94,13 +110,14 @@ describe("chain", () => {
     expect(await verifyReceipt(proof, { chain: [first, seal] })).toEqual({
       verified: false,
       failures: [{ check: "not_in_chain", detail: `the chain has another seal 2, with the hash ${seal.hash}` }],
+      flags: [],
     });
   });
 
   test("long chain verifies", async () => {
     const chain = [...vectors.chain];
     for (let count = 1; count <= 200; count += 1)
-      chain.push((sealed(1 + (count % 3), chain.at(-1)) as [Proof])[0].seal);
+      chain.push((sealed(1 + (count % 3), chain.at(-1), 100 + count) as [Proof])[0].seal);
     expect(await verifyReceipt(proof, { chain })).toEqual(verified);
     expect(await checksOf(proof, changed(chain, "150/root", other))).toEqual(["seal_hash"]);
     expect(await checksOf(proof, chain.toSpliced(100, 1))).toEqual(["sequence", "previous"]);

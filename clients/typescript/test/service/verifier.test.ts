@@ -16,7 +16,7 @@ async function verifyByCommand(proof: unknown, chainFile?: string): Promise<Veri
   return new Promise((done, fail) => {
     const running = execFile(verifier, options, (error, stdout) => {
       if (error?.code === 2) done("malformed");
-      else if (error && error.code !== 1) fail(error);
+      else if (error && error.code !== 1 && error.code !== 3) fail(error);
       else done(JSON.parse(stdout));
     });
     running.stdin?.end(JSON.stringify(proof));

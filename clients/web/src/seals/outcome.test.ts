@@ -1,7 +1,7 @@
 import { MatchdayError, type Schemas } from "@matchday/client";
 import { expect, test } from "vitest";
 import vectors from "../../../../crates/verify/tests/vectors.json";
-import { type Sources, verifyOwn } from "./outcome.ts";
+import { lateness, type Sources, verifyOwn } from "./outcome.ts";
 
 const [proof] = vectors.proofs as [Schemas["PredictionProof"]];
 const chain = vectors.chain as Schemas["Seal"][];
@@ -105,6 +105,45 @@ test("sealed prediction that differs from the shown one is named", async () => {
 test("match without a seal and late prediction have their own outcomes", async () => {
   expect(await verifyOwn(match, own, sources({ proof: refused("not_sealed") }))).toEqual({ kind: "not_sealed" });
   expect(await verifyOwn(match, own, sources({ proof: refused("not_counted") }))).toEqual({ kind: "not_counted" });
+});
+
+test("late and repeated seals are not shown as verified", async () => {
+  const kinds: Record<string, unknown> = {};
+  for (const { name, proof, chain } of vectors.forged as unknown as {
+    name: string;
+    proof: Schemas["PredictionProof"];
+    chain: Schemas["Seal"][];
+  }[]) {
+    const forged = sources({
+      proof: async () => ({ data: proof }),
+      seals: async (after) => ({ data: chain.filter(({ sequence }) => sequence > after) }),
+    });
+    const outcome = await verifyOwn(match, own, forged);
+    kinds[name] = outcome.kind === "flagged" ? outcome.isLate : outcome.kind;
+  }
+  expect(kinds).toEqual({
+    "sealed three hours after the start": true,
+    "sealed again with another prediction": false,
+    "sealed again under the number of the first seal": "failed",
+    "a seal of the match is missing": "failed",
+    "a later seal replaces the one of the proof": "failed",
+    "dated before the seal that it follows": false,
+    "accepted after the seal": "failed",
+    "the first seal of the chain is not the first of its match": "failed",
+  });
+});
+
+test("time from the start to the seal is named if it is long", () => {
+  const start_time = "2026-11-17T15:00:00.000000Z";
+  for (const [sealed_at, expected] of [
+    ["2026-11-17T14:00:00.000000Z", null],
+    ["2026-11-17T15:04:59.000000Z", null],
+    ["2026-11-17T15:05:00.000000Z", "5 minutes"],
+    ["2026-11-17T18:30:00.000000Z", "3 hours"],
+    ["2026-11-19T15:45:00.000000Z", "2 days"],
+  ] as const) {
+    expect(lateness({ start_time, sealed_at }), sealed_at).toBe(expected);
+  }
 });
 
 test("other errors are thrown", async () => {

@@ -1,4 +1,5 @@
 import { MatchdayError, type Schemas } from "@matchday/client";
+import { counted } from "../matches/labels.ts";
 
 type Proof = Schemas["PredictionProof"];
 type Receipt = Schemas["PredictionReceipt"];
@@ -8,6 +9,8 @@ type Own = Pick<Receipt, "prediction" | "score_prediction" | "confidence" | "adv
 /** Result of a verification. `proof` is the response of the service, for the fan to keep. */
 export type Outcome =
   | { kind: "verified"; proof: Proof }
+  /** Everything matches, but the seal proves less: it is late, or the match was sealed before. */
+  | { kind: "flagged"; proof: Proof; isLate: boolean; details: string[] }
   /** The seal is valid, but contains a different prediction than the page. */
   | { kind: "different"; proof: Proof }
   | { kind: "failed"; proof: unknown; details: string[] }
@@ -43,16 +46,28 @@ export async function verifyOwn(match: number, own: Own, sources: Sources): Prom
   const failed = (details: string[]): Outcome => ({ kind: "failed", proof, details });
   try {
     const alone = await verifyReceipt(proof);
-    if (!alone.verified) return failed(alone.failures.map(({ detail }) => detail));
+    if (alone.failures.length > 0) return failed(alone.failures.map(({ detail }) => detail));
     if (proof.receipt.event_id !== match) return failed([`the proof is for match ${proof.receipt.event_id}`]);
     const chain = await sealsAround(proof.seal.sequence, sources);
-    const { verified, failures } = await verifyReceipt(proof, { chain });
-    if (!verified) return failed(failures.map(({ detail }) => detail));
+    const { verified, failures, flags } = await verifyReceipt(proof, { chain });
+    if (failures.length > 0) return failed(failures.map(({ detail }) => detail));
+    if (!isSame(own, proof.receipt)) return { kind: "different", proof };
+    if (verified) return { kind: "verified", proof };
+    const isLate = flags.some(({ flag }) => flag === "late_seal");
+    return { kind: "flagged", proof, isLate, details: flags.map(({ detail }) => detail) };
   } catch (error) {
     if (error instanceof MalformedProofError) return failed([error.message]);
     throw error;
   }
-  return { kind: isSame(own, proof.receipt) ? "verified" : "different", proof };
+}
+
+/** Time from the start of the match to its seal, such as "2 days", if it is too long to prove what was predicted before. */
+export function lateness({ start_time, sealed_at }: Pick<Seal, "start_time" | "sealed_at">): string | null {
+  const minutes = Math.floor((Date.parse(sealed_at) - Date.parse(start_time)) / 60_000);
+  // The same limit as in the verifiers.
+  if (minutes < 5) return null;
+  if (minutes < 120) return counted(minutes, "minute");
+  return minutes < 48 * 60 ? counted(Math.floor(minutes / 60), "hour") : counted(Math.floor(minutes / 1_440), "day");
 }
 
 /** Loads the public seals from the one before. Waits for the seal itself if it is not among them yet. */

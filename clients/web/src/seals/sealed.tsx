@@ -7,7 +7,7 @@ import { useCopy } from "../ui/copy.ts";
 import { saveFile } from "../ui/save-file.ts";
 import { errorMessage } from "../ui/states.tsx";
 import { dateAndTime } from "../ui/time.ts";
-import { type Outcome, verifyOwn } from "./outcome.ts";
+import { lateness, type Outcome, verifyOwn } from "./outcome.ts";
 import "./seals.css";
 
 interface Props {
@@ -38,7 +38,7 @@ function SealLine({ match, own, seal }: Props & { seal: Schemas["Seal"] }) {
       setOutcome(
         await verifyOwn(match.id, own, {
           proof: () => matchday.get("/api/auth/predictions/{id}/proof", { params: { path: { id: own.id } } }),
-          seals: (after) => matchday.get("/api/seals", { params: { query: { after } } }),
+          seals: (after) => matchday.get("/api/seals", { params: { query: { after, per_page: 3 } } }),
           pause: (milliseconds) => new Promise((done) => setTimeout(done, milliseconds)),
         }),
       );
@@ -47,11 +47,13 @@ function SealLine({ match, own, seal }: Props & { seal: Schemas["Seal"] }) {
     }
     setBusy(false);
   }
+  const late = lateness(seal);
   return (
     <div className="seal">
       <p className="small soft">
         <span>
           Sealed <time dateTime={seal.sealed_at}>{dateAndTime(seal.sealed_at)}</time>
+          {late && `, ${late} after kick-off`}
         </span>
         <span aria-hidden="true">·</span>
         {/* Not disabled while it works, so that it keeps the focus. */}
@@ -71,8 +73,8 @@ function SealLine({ match, own, seal }: Props & { seal: Schemas["Seal"] }) {
 }
 
 /** Whether the seal of the proof was verified. It can be a later one than the page has loaded. */
-function isValid(outcome: Outcome): outcome is Extract<Outcome, { kind: "verified" | "different" }> {
-  return outcome.kind === "verified" || outcome.kind === "different";
+function isValid(outcome: Outcome): outcome is Extract<Outcome, { kind: "verified" | "flagged" | "different" }> {
+  return outcome.kind === "verified" || outcome.kind === "flagged" || outcome.kind === "different";
 }
 
 function OutcomeText({ outcome, match }: { outcome: Outcome; match: Schemas["Event"] }) {
@@ -81,6 +83,18 @@ function OutcomeText({ outcome, match }: { outcome: Outcome; match: Schemas["Eve
       return (
         <Result label="Verified" tone="good">
           Your prediction was saved before kick-off and hasn't changed since.
+        </Result>
+      );
+    case "flagged":
+      return outcome.isLate ? (
+        <Result label="Sealed late">
+          Your prediction is in the seal and hasn't changed since. The seal was made {lateness(outcome.proof.seal)}{" "}
+          after kick-off, so it doesn't prove what was saved before kick-off.
+        </Result>
+      ) : (
+        <Result label="Sealed again">
+          Your prediction is in the latest seal, but the match was sealed before, or the seals have impossible dates.
+          See the details.
         </Result>
       );
     case "different": {
@@ -153,9 +167,9 @@ function SealDetails({ seal, outcome }: { seal: Schemas["Seal"]; outcome: Outcom
         </div>
       </dl>
       <p className="small soft">Everyone sees the same hash, for example in the match chat.</p>
-      {outcome.kind === "failed" && (
+      {(outcome.kind === "failed" || outcome.kind === "flagged") && (
         <div className="small">
-          <p>What doesn't match:</p>
+          <p>{outcome.kind === "failed" ? "What doesn't match:" : "What was found:"}</p>
           <ul className="seal-failures">
             {outcome.details.map((detail) => (
               <li key={detail}>{detail}</li>
