@@ -65,7 +65,10 @@ const COMPUTATIONS_AT_ONCE: usize = 2;
 /// Number of searches whose number of rooms is kept.
 const COUNTS: usize = 1_000;
 
-const COUNTS_KEPT_FOR: Duration = Duration::from_secs(1);
+/// Time for which the number of rooms of a search is kept, because rooms can be renamed.
+const SEARCH_KEPT_FOR: Duration = Duration::from_secs(1);
+/// Time for which the number of all rooms is kept. It does not change: rooms that opened stay.
+const COUNT_KEPT_FOR: Duration = Duration::from_mins(1);
 
 /// Time after which a room that opened is certainly committed. Newer rooms are counted at each request, so that callers find
 /// their own.
@@ -444,8 +447,8 @@ impl Rooms {
         reader.read(read).await
     }
 
-    /// Number of rooms that a user may see. The number of older public rooms is the same for all users, and kept for a
-    /// second; requests that find none wait for the first one.
+    /// Number of rooms that a user may see. The number of older public rooms is the same for all users, and kept; requests
+    /// that find none wait for the first one.
     async fn count(&self, db: &PgPool, user: UserId, search: Option<&Search>) -> sqlx::Result<i64> {
         let (inner, pattern) = (&*self.inner, search.map(Search::pattern));
         let slot = inner.counts.get_or_insert_with(&pattern, || Ok::<_, Infallible>(Arc::default()));
@@ -453,9 +456,10 @@ impl Rooms {
             Ok(slot) => slot,
             Err(never) => match never {},
         };
+        let kept_for = if pattern.is_some() { SEARCH_KEPT_FOR } else { COUNT_KEPT_FOR };
         let mut counted = slot.lock().await;
         let (until, public) = match *counted {
-            Some(Counted { until, public, at }) if at.elapsed() < COUNTS_KEPT_FOR => (until, public),
+            Some(Counted { until, public, at }) if at.elapsed() < kept_for => (until, public),
             _ => {
                 let (at, until) = (Instant::now(), inner.clock.now() - OPENING);
                 let public = store::count_public(db, pattern.as_deref(), until).await?;
