@@ -66,8 +66,8 @@ use crate::{
         title = "Matchday",
         description = "The backend for sports-match social apps. Responses have `data`, lists also `meta`. Errors have \
                        a `message` for people and a stable `code` for programs; a 422 also has `errors` by field. \
-                       Every response has an `X-Request-Id`. A POST with a token and an `Idempotency-Key` is \
-                       performed once, however often it is sent.",
+                       Timestamps are in UTC with three fraction digits. Every response has an `X-Request-Id`. A POST \
+                       with a token and an `Idempotency-Key` is performed once, however often it is sent.",
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
     ),
     components(schemas(ErrorBody, StreamMatch, StreamResult, StreamTally, StreamPoints, StreamRank, StreamLeagueRank, StreamRound, StreamChat, ChatSender)),

@@ -57,6 +57,27 @@ fn only_composition_imports_app() {
     assert!(faults.is_empty(), "only {IMPORT_APP:?} may import App: {faults:?}");
 }
 
+/// Modules with messages that only this service reads. Their timestamps have the full precision.
+const INTERNAL_TIMESTAMPS: [&str; 5] = [
+    "catalogue::matches::facts",
+    "chat::messages",
+    "delivery::notifications::alerts",
+    "delivery::notifications::kinds",
+    "delivery::notifications::work",
+];
+
+#[test]
+fn timestamps_for_clients_have_one_form() {
+    let sources = Sources::read();
+    let others: Vec<&String> = sources
+        .texts
+        .iter()
+        .filter(|(_, text)| text.contains("time::serde::rfc3339"))
+        .map(|(module, _)| module)
+        .collect();
+    assert_eq!(others, INTERNAL_TIMESTAMPS, "use platform::timestamp for what clients read");
+}
+
 #[test]
 fn cycles_stay_within_one_feature() {
     let faults: Vec<String> = components(&Sources::read().edges())

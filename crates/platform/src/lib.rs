@@ -27,5 +27,6 @@ pub mod stream;
 pub mod telemetry;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+pub mod timestamp;
 
 pub use self::{core::Core, environment::Environment};

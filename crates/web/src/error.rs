@@ -7,10 +7,13 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::{HeaderValue, StatusCode, header};
-use platform::{batches::BatchError, database, rate_limit::Decision, telemetry::CURRENT_REQUEST};
+use platform::{batches::BatchError, database, rate_limit::Decision, telemetry::CURRENT_REQUEST, timestamp};
 use serde::Serialize;
-use time::{OffsetDateTime, format_description::well_known::Rfc3339};
-use utoipa::ToSchema;
+use time::OffsetDateTime;
+use utoipa::{
+    ToSchema,
+    openapi::schema::{Array, Object, ObjectBuilder, Type},
+};
 
 use super::{
     fields::{Faults, one},
@@ -82,7 +85,7 @@ impl ApiError {
     /// 403: the account is banned, until the given time if the ban has an end.
     pub fn suspended(until: Option<OffsetDateTime>) -> Self {
         let mut error = Self::new(StatusCode::FORBIDDEN, "account_suspended", "This account is suspended.");
-        if let Some(until) = until.and_then(|until| until.format(&Rfc3339).ok()) {
+        if let Some(until) = until.and_then(|until| timestamp::text(until).ok()) {
             error.message = format!("This account is suspended until {until}.").into();
             error.more.suspended_until = Some(until);
         }

@@ -28,20 +28,20 @@ struct KeyItem {
     /// Networks from which the key may be used. Empty: any network.
     #[schema(example = json!(["203.0.113.0/24"]))]
     allow: Vec<String>,
-    #[serde(with = "time::serde::rfc3339")]
+    #[serde(with = "platform::timestamp")]
     created_at: OffsetDateTime,
-    #[serde(with = "time::serde::rfc3339::option")]
+    #[serde(with = "platform::timestamp::option")]
     #[schema(required)]
     expires_at: Option<OffsetDateTime>,
     /// Recorded at most once a minute.
-    #[serde(with = "time::serde::rfc3339::option")]
+    #[serde(with = "platform::timestamp::option")]
     #[schema(required)]
     last_used_at: Option<OffsetDateTime>,
-    #[serde(with = "time::serde::rfc3339::option")]
+    #[serde(with = "platform::timestamp::option")]
     #[schema(required)]
     revoked_at: Option<OffsetDateTime>,
     /// End of the validity of the text before the last rotation.
-    #[serde(with = "time::serde::rfc3339::option")]
+    #[serde(with = "platform::timestamp::option")]
     #[schema(required)]
     previous_valid_until: Option<OffsetDateTime>,
 }

@@ -57,7 +57,7 @@ struct RoomItem {
     is_encrypted: bool,
     #[schema(minimum = 0, example = 120)]
     member_count: i64,
-    #[serde(with = "time::serde::rfc3339")]
+    #[serde(with = "platform::timestamp")]
     created_at: OffsetDateTime,
 }
 

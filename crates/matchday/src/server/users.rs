@@ -78,7 +78,7 @@ struct UserItem {
     username: String,
     #[schema(required, example = "Ada")]
     name: Option<String>,
-    #[serde(with = "time::serde::rfc3339")]
+    #[serde(with = "platform::timestamp")]
     created_at: OffsetDateTime,
     restrictions: Vec<RestrictionItem>,
 }
@@ -92,10 +92,10 @@ struct RestrictionItem {
     #[schema(example = "Spam")]
     reason: String,
     /// Null if it has no end.
-    #[serde(with = "time::serde::rfc3339::option")]
+    #[serde(with = "platform::timestamp::option")]
     #[schema(required)]
     until: Option<OffsetDateTime>,
-    #[serde(with = "time::serde::rfc3339")]
+    #[serde(with = "platform::timestamp")]
     created_at: OffsetDateTime,
 }
 
@@ -180,7 +180,7 @@ pub(super) struct RestrictionBody {
     #[schema(value_type = String, min_length = 1, max_length = 500, pattern = r"^[\t-\r ]*[^\x00-\x09\x0b-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x09\x0b-\x1f\x7f-\x9f]*[\t-\r ]*$", example = "Spam")]
     reason: ReasonText,
     /// End of the restriction, in the future. Null or absent: until it is lifted.
-    #[schema(value_type = Option<String>, format = DateTime, example = "2026-11-20T15:00:00Z")]
+    #[schema(value_type = Option<String>, format = DateTime, example = "2026-11-20T15:00:00.000Z")]
     until: Option<Moment>,
 }
 

@@ -20,7 +20,7 @@ use sqlx::{
     Connection as _, Executor as _, PgConnection, PgPool,
     postgres::{PgConnectOptions, PgPoolOptions},
 };
-use time::macros::datetime;
+use time::{OffsetDateTime, format_description::well_known::Rfc3339, macros::datetime};
 use web::{
     Edge, PEER,
     ids::{MatchId, QuestionId, UserId},
@@ -421,7 +421,8 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Returns the body after checking the status. An error must have the standard error format.
+    /// Returns the body after checking the status. An error must have the standard error format, and every timestamp the
+    /// standard form.
     #[track_caller]
     pub fn expect(self, status: u16) -> Value {
         let text = String::from_utf8_lossy(&self.bytes);
@@ -435,6 +436,8 @@ impl Answer {
             );
             assert_eq!(body.get("errors").is_some(), status == 422, "{body}");
         }
+        let faults = timestamps_in_another_form(&body);
+        assert!(faults.is_empty(), "{faults:?} in {body}");
         body
     }
 
@@ -450,9 +453,41 @@ impl Answer {
     }
 }
 
+/// Returns the timestamps in a JSON document that do not have the form of `platform::timestamp`. Receipts and seals have six
+/// fraction digits.
+fn timestamps_in_another_form(document: &Value) -> Vec<String> {
+    let mut faults = Vec::new();
+    match document {
+        Value::Array(items) => items.iter().for_each(|item| faults.extend(timestamps_in_another_form(item))),
+        Value::Object(fields) => {
+            let is_sealed = fields.contains_key("accepted_at") || fields.contains_key("sealed_at");
+            for (name, value) in fields {
+                let Some(at) = value.as_str().filter(|text| OffsetDateTime::parse(text, &Rfc3339).is_ok()) else {
+                    faults.extend(timestamps_in_another_form(value));
+                    continue;
+                };
+                if !at.ends_with('Z') || at.len() != "2026-11-20T15:00:00.000Z".len() + if is_sealed { 3 } else { 0 } {
+                    faults.push(format!("{name}: {at}"));
+                }
+            }
+        }
+        _ => {}
+    }
+    faults
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_timestamps_in_the_standard_form_are_accepted() {
+        let document = |at: &str| serde_json::json!({"data": [{"created_at": at}], "note": "2026"});
+        assert!(timestamps_in_another_form(&document("2026-11-20T15:00:00.000Z")).is_empty());
+        for at in ["2026-11-20T15:00:00Z", "2026-11-20T15:00:00.123456Z", "2026-11-20T15:00:00.123+00:00"] {
+            assert_eq!(timestamps_in_another_form(&document(at)), [format!("created_at: {at}")]);
+        }
+    }
 
     #[tokio::test]
     #[should_panic(expected = "the test left messages in the outbox")]

@@ -97,8 +97,8 @@ struct MatchItem {
     tournament: TournamentPart,
     home_team: TeamPart,
     away_team: TeamPart,
-    #[serde(with = "time::serde::rfc3339")]
-    #[schema(example = "2026-11-20T15:00:00Z")]
+    #[serde(with = "platform::timestamp")]
+    #[schema(example = "2026-11-20T15:00:00.000Z")]
     start_time: OffsetDateTime,
     status: PublicStatus,
     /// Detailed state behind `status`. For example, `postponed` is shown as `scheduled`.

@@ -31,7 +31,7 @@ async fn event_shows_all_fields() {
             "tournament": {"id": tournament, "name": format!("Cup {tag}"), "logo": "https://cdn.example.org/cup.png"},
             "home_team": {"id": fixtures.team_id("rovers").await, "name": format!("Rovers {tag}"), "logo": "https://cdn.example.org/rovers.png"},
             "away_team": {"id": fixtures.team_id("city").await, "name": format!("City {tag}"), "logo": "https://cdn.example.org/city.png"},
-            "start_time": "2026-11-20T17:00:00Z", "status": "scheduled", "status_detail": "scheduled", "venue": "Test Park",
+            "start_time": "2026-11-20T17:00:00.000Z", "status": "scheduled", "status_detail": "scheduled", "venue": "Test Park",
             "home_score": null, "away_score": null, "chat_room_id": null, "predictions_count": 0,
             "rule_set_id": 1, "round": null, "stage": null, "multiplier": 1, "is_knockout": false, "advanced": null,
         });

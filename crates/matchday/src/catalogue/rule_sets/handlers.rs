@@ -53,8 +53,8 @@ pub(crate) struct RuleSetItem {
     /// Number of jokers that a user has in a tournament.
     #[schema(minimum = 0, maximum = 100, example = 0)]
     joker: i32,
-    #[serde(with = "time::serde::rfc3339")]
-    #[schema(example = "2026-11-20T15:00:00Z")]
+    #[serde(with = "platform::timestamp")]
+    #[schema(example = "2026-11-20T15:00:00.000Z")]
     created_at: OffsetDateTime,
 }
 

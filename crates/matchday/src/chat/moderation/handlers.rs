@@ -73,8 +73,8 @@ struct BlockedItem {
     id: UserId,
     #[schema(example = "swift_winger")]
     username: String,
-    #[serde(with = "time::serde::rfc3339")]
-    #[schema(example = "2026-11-20T15:00:00Z")]
+    #[serde(with = "platform::timestamp")]
+    #[schema(example = "2026-11-20T15:00:00.000Z")]
     blocked_at: OffsetDateTime,
 }
 

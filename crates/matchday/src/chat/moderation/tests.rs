@@ -304,15 +304,15 @@ async fn timed_ban_ends_on_time_in_every_cache() {
         // The session is cached again, with the ban, and so is the page.
         expect_banned(user.get("/api/auth/events").await);
         let expected = json!({
-            "message": "This account is suspended until 2026-11-20T16:00:00Z.", "code": "account_suspended",
-            "suspended_until": "2026-11-20T16:00:00Z",
+            "message": "This account is suspended until 2026-11-20T16:00:00.000Z.", "code": "account_suspended",
+            "suspended_until": "2026-11-20T16:00:00.000Z",
         });
         assert_eq!(refused, expected);
         let body = json!({"phone": phone(1), "code": app.code(&phone(1)).await});
         assert_eq!(app.post("/api/code/verify", &body).await.expect(403), expected);
         // A second ban replaces the end of the first one.
         restrict_for(app, user.id, Ban, 4).await;
-        assert_eq!(user.get("/api/auth/me").await.expect(403)["suspended_until"], "2026-11-20T15:04:00Z");
+        assert_eq!(user.get("/api/auth/me").await.expect(403)["suspended_until"], "2026-11-20T15:04:00.000Z");
         assert_eq!(work(app).await, [CHANGED, CHANGED]);
 
         app.clock.advance(Duration::minutes(4) - Duration::SECOND);
@@ -673,7 +673,7 @@ async fn blocks_are_created_once_listed_and_lifted() {
         assert_eq!(
             list,
             json!({
-                "data": [{"id": ben.id, "username": ben_is_called, "blocked_at": "2026-11-20T15:00:00Z"}],
+                "data": [{"id": ben.id, "username": ben_is_called, "blocked_at": "2026-11-20T15:00:00.000Z"}],
                 "meta": {"current_page": 2, "last_page": 2, "per_page": 1, "total": 2},
             }),
             "newest first"

@@ -113,8 +113,8 @@ struct RemovedListItem {
     source: String,
     #[schema(example = "Insults")]
     reason: String,
-    #[serde(with = "time::serde::rfc3339")]
-    #[schema(example = "2026-11-20T15:21:07Z")]
+    #[serde(with = "platform::timestamp")]
+    #[schema(example = "2026-11-20T15:21:07.000Z")]
     removed_at: OffsetDateTime,
 }
 

@@ -103,12 +103,12 @@ struct OwnReportItem {
     event_id: String,
     #[schema(example = "Insults")]
     reason: String,
-    #[serde(with = "time::serde::rfc3339")]
-    #[schema(example = "2026-11-20T15:00:00Z")]
+    #[serde(with = "platform::timestamp")]
+    #[schema(example = "2026-11-20T15:00:00.000Z")]
     created_at: OffsetDateTime,
     status: ReportStatus,
-    #[serde(with = "time::serde::rfc3339::option")]
-    #[schema(required, example = "2026-11-20T15:20:00Z")]
+    #[serde(with = "platform::timestamp::option")]
+    #[schema(required, example = "2026-11-20T15:20:00.000Z")]
     closed_at: Option<OffsetDateTime>,
     /// Text of a moderator to the caller. Null while the report is open, and if the moderator wrote none.
     #[schema(required, example = "Thank you. We removed the message.")]

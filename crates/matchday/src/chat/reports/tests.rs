@@ -390,9 +390,9 @@ async fn reporters_see_own_reports_and_answers() {
             page["data"],
             json!([
                 {"id": page["data"][0]["id"], "room_id": room, "event_id": "$c", "reason": "insults",
-                 "created_at": "2026-11-20T15:05:00Z", "status": "open", "closed_at": null, "answer": null},
+                 "created_at": "2026-11-20T15:05:00.000Z", "status": "open", "closed_at": null, "answer": null},
                 {"id": ids[0], "room_id": room, "event_id": "$a", "reason": "insults",
-                 "created_at": "2026-11-20T15:00:00Z", "status": "closed", "closed_at": "2026-11-20T15:10:00Z",
+                 "created_at": "2026-11-20T15:00:00.000Z", "status": "closed", "closed_at": "2026-11-20T15:10:00.000Z",
                  "answer": "Thank you.\nWe removed the message."},
             ])
         );

@@ -190,8 +190,8 @@ pub(super) struct Muted {
 #[schema(as = RoomMute)]
 struct MuteItem {
     user_id: UserId,
-    #[serde(with = "time::serde::rfc3339")]
-    #[schema(example = "2026-11-20T15:31:07Z")]
+    #[serde(with = "platform::timestamp")]
+    #[schema(example = "2026-11-20T15:31:07.000Z")]
     until: OffsetDateTime,
 }
 

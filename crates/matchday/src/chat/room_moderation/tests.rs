@@ -213,7 +213,7 @@ async fn room_mute_ends_and_can_be_lifted() {
         let own = format!("mutes/{}", owner.id);
         assert_eq!(put(&owner, &room, &own, wish(60)).await.invalid_fields(), ["user"]);
         let muted = put(&owner, &room, &mute, wish(60)).await.expect(200);
-        assert_eq!(muted["data"], json!({"user_id": speaker.id, "until": "2026-11-20T15:01:00Z"}));
+        assert_eq!(muted["data"], json!({"user_id": speaker.id, "until": "2026-11-20T15:01:00.000Z"}));
         work(app).await;
         let id = matrix_id(app, &speaker).await;
         assert_eq!(levels(app, &room).await[&id], -1);

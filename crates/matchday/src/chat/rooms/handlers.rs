@@ -260,8 +260,8 @@ struct ListedItem {
     member_count: i64,
     is_joined: bool,
     is_encrypted: bool,
-    #[serde(with = "time::serde::rfc3339")]
-    #[schema(example = "2026-11-20T15:21:07Z")]
+    #[serde(with = "platform::timestamp")]
+    #[schema(example = "2026-11-20T15:21:07.000Z")]
     last_activity: OffsetDateTime,
     /// Seconds that a member must wait between two messages; 0 if the room is not in slow mode.
     #[schema(example = 0)]
@@ -276,8 +276,8 @@ struct RoomEvent {
     home_team: String,
     #[schema(example = "City")]
     away_team: String,
-    #[serde(with = "time::serde::rfc3339")]
-    #[schema(example = "2026-11-20T15:00:00Z")]
+    #[serde(with = "platform::timestamp")]
+    #[schema(example = "2026-11-20T15:00:00.000Z")]
     start_time: OffsetDateTime,
 }
 
@@ -484,8 +484,8 @@ struct SentItem {
     room_id: String,
     /// Whether this request joined the room.
     joined: bool,
-    #[serde(with = "time::serde::rfc3339")]
-    #[schema(example = "2026-11-20T15:21:07Z")]
+    #[serde(with = "platform::timestamp")]
+    #[schema(example = "2026-11-20T15:21:07.000Z")]
     sent_at: OffsetDateTime,
 }
 

@@ -62,7 +62,7 @@ async fn first_message_joins_and_repeated_one_is_sent_once() {
         let first = send(&user, &room, "  Hello ").await.expect(201)["data"].clone();
         assert_eq!((&first["room_id"], &first["joined"]), (&json!(room), &json!(true)));
         assert!(first["event_id"].as_str().is_some_and(|id| id.starts_with('$')), "{first}");
-        assert_eq!(first["sent_at"], "2026-11-20T15:00:00Z");
+        assert_eq!(first["sent_at"], "2026-11-20T15:00:00.000Z");
         let join = format!("/api/auth/chat-rooms/{room}/join");
         assert_eq!(user.post(&join, json!({})).await.expect(409)["code"], "already_a_member");
         let key = unique("key");

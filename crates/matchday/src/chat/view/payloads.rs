@@ -21,8 +21,8 @@ pub enum StreamChat {
         #[schema(example = "Come on!")]
         body: String,
         /// Time at which the homeserver accepted the message.
-        #[serde(with = "time::serde::rfc3339")]
-        #[schema(example = "2026-11-20T15:21:07Z")]
+        #[serde(with = "platform::timestamp")]
+        #[schema(example = "2026-11-20T15:21:07.000Z")]
         sent_at: OffsetDateTime,
         /// Whether the message was sent before the stream opened, or arrives late. Live messages have `false`.
         replay: bool,

@@ -198,7 +198,7 @@ async fn spectator_receives_messages_without_joining() {
                    "sent_at": item["sent_at"],
                    "sender": {"user_id": speaker.id, "username": username, "name": null, "avatar_url": null}})
         );
-        assert_eq!(item["sent_at"], "2026-11-20T15:00:00Z");
+        assert_eq!(item["sent_at"], "2026-11-20T15:00:00.000Z");
         // The bot and users of other servers have no account here.
         let bot = format!("@{}:{}", app.app.config.matrix.bot, server(app));
         for (sender, username) in [(bot.as_str(), &*app.app.config.matrix.bot), ("@ada:elsewhere.example", "ada")] {

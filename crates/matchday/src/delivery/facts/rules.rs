@@ -99,7 +99,7 @@ struct Item<'a> {
     id: &'a str,
     #[serde(rename = "type")]
     kind: Kind,
-    #[serde(with = "time::serde::rfc3339")]
+    #[serde(with = "platform::timestamp")]
     timestamp: OffsetDateTime,
     data: &'a Value,
 }
@@ -193,13 +193,13 @@ mod tests {
             let item = item(subject, payload.clone()).expect("a fact");
             assert_eq!(item["data"], data, "{subject}");
             assert_eq!(item["id"], "msg_7-1795186800500000");
-            assert_eq!(item["timestamp"], "2026-11-20T15:00:00.5Z");
+            assert_eq!(item["timestamp"], "2026-11-20T15:00:00.500Z");
         }
     }
 
     #[test]
     fn facts_of_users_name_the_user() {
-        let registered = json!({"user_id": 12, "username": "ada", "created_at": "2026-11-20T15:00:00Z"});
+        let registered = json!({"user_id": 12, "username": "ada", "created_at": "2026-11-20T15:00:00.000Z"});
         for (subject, payload) in [(REGISTERED, registered), (DELETED, json!({"user_id": 12}))] {
             let entry = entry(&fact(subject, payload)).expect("readable").expect("a fact");
             assert_eq!(entry.user, Some(UserId(12)));

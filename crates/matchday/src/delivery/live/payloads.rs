@@ -91,8 +91,8 @@ pub(crate) struct StreamMatch {
     status: PublicStatus,
     /// Detailed state behind `status`. For example, `postponed` is shown as `scheduled`.
     status_detail: Status,
-    #[serde(with = "time::serde::rfc3339")]
-    #[schema(example = "2026-11-20T15:00:00Z")]
+    #[serde(with = "platform::timestamp")]
+    #[schema(example = "2026-11-20T15:00:00.000Z")]
     start_time: OffsetDateTime,
     #[schema(required)]
     home_score: Option<i32>,

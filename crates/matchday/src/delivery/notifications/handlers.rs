@@ -110,8 +110,8 @@ struct PushItem {
     /// Host of the browser's push service.
     #[schema(example = "push.example.org")]
     host: String,
-    #[serde(with = "time::serde::rfc3339")]
-    #[schema(example = "2026-11-20T15:00:00Z")]
+    #[serde(with = "platform::timestamp")]
+    #[schema(example = "2026-11-20T15:00:00.000Z")]
     created_at: OffsetDateTime,
 }
 

@@ -29,7 +29,7 @@ pub(super) struct Hook {
 struct Body<'a> {
     #[serde(rename = "type")]
     kind: &'static str,
-    #[serde(with = "time::serde::rfc3339")]
+    #[serde(with = "platform::timestamp")]
     timestamp: OffsetDateTime,
     data: Data<'a>,
 }

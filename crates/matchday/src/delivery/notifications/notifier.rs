@@ -13,7 +13,7 @@ use crate::catalogue::matches::facts::TeamName;
 pub struct Reminder {
     pub event_id: MatchId,
     pub tournament_id: TournamentId,
-    #[serde(with = "time::serde::rfc3339")]
+    #[serde(with = "platform::timestamp")]
     pub start_time: OffsetDateTime,
     pub home_team: TeamName,
     pub away_team: TeamName,

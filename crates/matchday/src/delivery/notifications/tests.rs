@@ -257,7 +257,7 @@ async fn push_subscriptions_are_added_replaced_and_removed() {
             user.post(PUSH, Browser::new(1).subscription("https://push.example.org/send/secret")).await.expect(200);
         assert_eq!(
             added["data"],
-            json!({"id": added["data"]["id"], "host": "push.example.org", "created_at": "2026-11-20T15:00:00Z"})
+            json!({"id": added["data"]["id"], "host": "push.example.org", "created_at": "2026-11-20T15:00:00.000Z"})
         );
         assert_eq!(list(&user).await, json!([added["data"]]));
         let keys = async || -> Vec<u8> {
@@ -393,7 +393,7 @@ async fn fans_without_prediction_are_reminded_in_browsers() {
         assert_eq!(
             home_browser.read(&one.body),
             json!({"type": "reminder.due", "data": {
-                "event_id": event, "tournament_id": 1, "start_time": "2026-11-20T15:50:00Z",
+                "event_id": event, "tournament_id": 1, "start_time": "2026-11-20T15:50:00.000Z",
                 "home_team": {"id": fixtures.team_id("rovers").await, "name": format!("Rovers {}", fixtures.tag)},
                 "away_team": {"id": fixtures.team_id("city").await, "name": format!("City {}", fixtures.tag)},
                 "question_ids": []}})

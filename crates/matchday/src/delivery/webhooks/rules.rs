@@ -128,7 +128,7 @@ pub(in crate::delivery) struct MatchData {
 struct StandingData {
     status: PublicStatus,
     status_detail: Status,
-    #[serde(with = "time::serde::rfc3339")]
+    #[serde(with = "platform::timestamp")]
     start_time: OffsetDateTime,
     home_score: Option<i32>,
     away_score: Option<i32>,
@@ -230,7 +230,7 @@ pub fn body(kind: Kind, happened_at: OffsetDateTime, data: &Value) -> serde_json
     struct Body<'a> {
         #[serde(rename = "type")]
         kind: Kind,
-        #[serde(with = "time::serde::rfc3339")]
+        #[serde(with = "platform::timestamp")]
         timestamp: OffsetDateTime,
         data: &'a Value,
     }
@@ -307,9 +307,9 @@ mod tests {
             data,
             json!({
                 "event_id": 7, "tournament_id": 1, "status": "live", "status_detail": "suspended",
-                "start_time": "2026-11-20T15:00:00Z", "home_score": 1, "away_score": 0, "advanced": null,
+                "start_time": "2026-11-20T15:00:00.000Z", "home_score": 1, "away_score": 0, "advanced": null,
                 "result_revision": 0, "home_team": {"id": 1, "name": "Rovers"}, "away_team": {"id": 2, "name": "City"},
-                "before": {"status": "live", "status_detail": "live", "start_time": "2026-11-20T15:00:00Z",
+                "before": {"status": "live", "status_detail": "live", "start_time": "2026-11-20T15:00:00.000Z",
                            "home_score": null, "away_score": null, "advanced": null},
             })
         );
@@ -348,7 +348,7 @@ mod tests {
         let body = body(Kind::ScoresUpdated, datetime!(2026-11-20 15:00:00.5 UTC), &json!({"event_id": 7}));
         assert_eq!(
             body.expect("JSON"),
-            r#"{"type":"scores.updated","timestamp":"2026-11-20T15:00:00.5Z","data":{"event_id":7}}"#
+            r#"{"type":"scores.updated","timestamp":"2026-11-20T15:00:00.500Z","data":{"event_id":7}}"#
         );
     }
 

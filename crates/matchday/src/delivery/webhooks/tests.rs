@@ -161,7 +161,7 @@ async fn subscribed_endpoints_get_signed_messages() {
             assert_eq!(
                 registered["data"],
                 json!({"user_id": login["data"]["user"]["id"], "username": login["data"]["user"]["username"],
-                       "created_at": "2026-11-20T15:00:00Z"})
+                       "created_at": "2026-11-20T15:00:00.000Z"})
             );
             assert!(!registered.to_string().contains("4155550100"), "never the phone");
             let ids: std::collections::BTreeSet<&str> = all.iter().map(|one| one.header("webhook-id")).collect();
@@ -324,7 +324,10 @@ async fn redelivered_fact_is_queued_once() {
         assert_eq!(work.len(), 6, "two facts, three endpoints");
         let first: Value = serde_json::from_slice(&work[0].1).expect("JSON");
         assert_eq!(first["message_id"], "msg_12-1795186800000000");
-        assert!(first["body"].as_str().expect("a body").contains("\"timestamp\":\"2026-11-20T15:00:00Z\""), "{first}");
+        assert!(
+            first["body"].as_str().expect("a body").contains("\"timestamp\":\"2026-11-20T15:00:00.000Z\""),
+            "{first}"
+        );
         assert!(
             webhooks.perform(Delivery { id: None, ..fact(id) }).await.is_err(),
             "a fact without an id has no message"

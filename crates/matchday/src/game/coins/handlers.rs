@@ -2,10 +2,10 @@
 
 use axum::{Extension, Json, extract::State};
 use http::StatusCode;
-use platform::batches::BatchError;
+use platform::{batches::BatchError, timestamp};
 use serde::Serialize;
 use serde_json::Value;
-use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+use time::OffsetDateTime;
 use utoipa::ToSchema;
 use web::{
     ApiError, ErrorBody, Query, ValidJson,
@@ -132,8 +132,8 @@ struct ClaimItem {
     #[schema(minimum = 0, example = 210)]
     new_balance: i64,
     /// Time of the next possible claim: the next midnight UTC.
-    #[serde(with = "time::serde::rfc3339")]
-    #[schema(example = "2026-11-21T00:00:00Z")]
+    #[serde(with = "platform::timestamp")]
+    #[schema(example = "2026-11-21T00:00:00.000Z")]
     next_claim_at: OffsetDateTime,
     /// Consecutive days of claiming, including today.
     #[schema(minimum = 1, example = 2)]
@@ -181,8 +181,8 @@ struct StreakItem {
     /// Whether today's coins have been claimed.
     claimed_today: bool,
     /// Earliest time of the next claim: now, or the next midnight UTC.
-    #[serde(with = "time::serde::rfc3339")]
-    #[schema(example = "2026-11-21T00:00:00Z")]
+    #[serde(with = "platform::timestamp")]
+    #[schema(example = "2026-11-21T00:00:00.000Z")]
     next_claim_at: OffsetDateTime,
     /// Coins that the next claim awards, if no day is missed.
     #[schema(example = 70)]
@@ -212,8 +212,8 @@ pub(crate) struct TransactionItem {
     /// For a payout, the match that it pays for.
     #[schema(required)]
     event_id: Option<MatchId>,
-    #[serde(with = "time::serde::rfc3339")]
-    #[schema(example = "2026-11-20T15:00:00Z")]
+    #[serde(with = "platform::timestamp")]
+    #[schema(example = "2026-11-20T15:00:00.000Z")]
     created_at: OffsetDateTime,
 }
 
@@ -293,7 +293,7 @@ impl From<ClaimError> for ApiError {
     fn from(error: ClaimError) -> Self {
         match error {
             ClaimError::AlreadyClaimed { next } => {
-                let next = next.format(&Rfc3339).unwrap_or_default();
+                let next = timestamp::text(next).unwrap_or_default();
                 let message = format!("Today's coins have already been claimed. The next claim is possible at {next}.");
                 Self::new(StatusCode::BAD_REQUEST, "already_claimed", message)
             }

@@ -38,8 +38,8 @@ impl From<FollowError> for ApiError {
 struct FollowItem {
     /// The other user.
     user: PersonItem,
-    #[serde(with = "time::serde::rfc3339")]
-    #[schema(example = "2026-11-20T15:00:00Z")]
+    #[serde(with = "platform::timestamp")]
+    #[schema(example = "2026-11-20T15:00:00.000Z")]
     followed_at: OffsetDateTime,
     /// Whether the caller follows the user.
     is_following: bool,

@@ -77,7 +77,7 @@ async fn follow_is_created_once_and_ended() {
         let made = put(&ada, ben.id).await.expect(200);
         let expected = json!({
             "user": {"id": ben.id, "username": name, "name": null, "avatar_url": null},
-            "followed_at": "2026-11-20T15:00:00Z", "is_following": true, "follows_me": false,
+            "followed_at": "2026-11-20T15:00:00.000Z", "is_following": true, "follows_me": false,
         });
         assert_eq!(made, json!({"message": "You follow this user.", "data": expected}));
         app.clock.advance(Duration::minutes(1));

@@ -86,7 +86,7 @@ pub(super) struct LeagueWish {
     #[schema(value_type = Option<i16>, minimum = 1, maximum = 999)]
     from_round: Result<Option<RoundNumber>, Faulty>,
     /// Only matches that start at this time or later count. Not together with `from_round`.
-    #[schema(value_type = Option<String>, format = DateTime, example = "2026-11-20T15:00:00Z")]
+    #[schema(value_type = Option<String>, format = DateTime, example = "2026-11-20T15:00:00.000Z")]
     from: Result<Option<Moment>, Faulty>,
     /// Greatest number of members, including the owner. The setting `leagues.max_members` limits it.
     #[schema(value_type = Option<i32>, minimum = 2, default = 100)]
@@ -179,8 +179,8 @@ struct LeagueItem {
     #[schema(required, minimum = 1, maximum = 999)]
     from_round: Option<i16>,
     /// Only matches that start at this time or later count.
-    #[serde(with = "time::serde::rfc3339::option")]
-    #[schema(required, example = "2026-11-20T15:00:00Z")]
+    #[serde(with = "platform::timestamp::option")]
+    #[schema(required, example = "2026-11-20T15:00:00.000Z")]
     from: Option<OffsetDateTime>,
     /// Greatest number of members, including the owner.
     #[schema(minimum = 2, example = 100)]
@@ -197,8 +197,8 @@ struct LeagueItem {
     /// Place of the caller; null for non-members.
     #[schema(required)]
     me: Option<OwnItem>,
-    #[serde(with = "time::serde::rfc3339")]
-    #[schema(example = "2026-11-20T15:00:00Z")]
+    #[serde(with = "platform::timestamp")]
+    #[schema(example = "2026-11-20T15:00:00.000Z")]
     created_at: OffsetDateTime,
 }
 
@@ -233,8 +233,8 @@ struct OwnItem {
     rank: i64,
     #[schema(example = 412)]
     points: i32,
-    #[serde(with = "time::serde::rfc3339")]
-    #[schema(example = "2026-11-20T15:00:00Z")]
+    #[serde(with = "platform::timestamp")]
+    #[schema(example = "2026-11-20T15:00:00.000Z")]
     joined_at: OffsetDateTime,
 }
 

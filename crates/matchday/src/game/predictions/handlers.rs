@@ -184,8 +184,8 @@ struct PredictionItem {
     #[schema(required, minimum = -6000, maximum = 18000)]
     points_earned: Option<i32>,
     /// Time of the caller's first prediction for the match.
-    #[serde(with = "time::serde::rfc3339")]
-    #[schema(example = "2026-11-20T15:00:00Z")]
+    #[serde(with = "platform::timestamp")]
+    #[schema(example = "2026-11-20T15:00:00.000Z")]
     created_at: OffsetDateTime,
 }
 
@@ -296,8 +296,8 @@ struct ListedItem {
     #[schema(required, minimum = -6000, maximum = 18000, example = 49)]
     points_earned: Option<i32>,
     /// Time of the user's first prediction for the match.
-    #[serde(with = "time::serde::rfc3339")]
-    #[schema(example = "2026-11-20T15:00:00Z")]
+    #[serde(with = "platform::timestamp")]
+    #[schema(example = "2026-11-20T15:00:00.000Z")]
     created_at: OffsetDateTime,
 }
 
@@ -532,8 +532,8 @@ struct OwnItem {
     #[serde(flatten)]
     prediction: PredictionItem,
     /// Time of the revision that counts.
-    #[serde(with = "time::serde::rfc3339")]
-    #[schema(example = "2026-11-20T15:00:00Z")]
+    #[serde(with = "platform::timestamp")]
+    #[schema(example = "2026-11-20T15:00:00.000Z")]
     updated_at: OffsetDateTime,
     event: PredictedEventItem,
 }
@@ -547,8 +547,8 @@ struct PredictedEventItem {
     home_team: String,
     #[schema(example = "City")]
     away_team: String,
-    #[serde(with = "time::serde::rfc3339")]
-    #[schema(example = "2026-11-20T15:00:00Z")]
+    #[serde(with = "platform::timestamp")]
+    #[schema(example = "2026-11-20T15:00:00.000Z")]
     start_time: OffsetDateTime,
     status: PublicStatus,
     #[schema(required, example = 2)]

@@ -95,8 +95,8 @@ struct QuestionItem {
     #[schema(minimum = 1, maximum = 1000, example = 25)]
     points: i32,
     /// Answers are taken until this time, or until the match of the question starts.
-    #[serde(with = "time::serde::rfc3339")]
-    #[schema(example = "2026-11-20T15:00:00Z")]
+    #[serde(with = "platform::timestamp")]
+    #[schema(example = "2026-11-20T15:00:00.000Z")]
     locks_at: OffsetDateTime,
     status: Status,
     /// Right answers: keys of options, ids of teams, or a number; null unless `status` is `resolved`.
@@ -173,9 +173,9 @@ struct AnswerItem {
     #[schema(required, minimum = 0, example = 25)]
     points_earned: Option<i32>,
     /// Time of the first answer.
-    #[serde(with = "time::serde::rfc3339")]
+    #[serde(with = "platform::timestamp")]
     created_at: OffsetDateTime,
-    #[serde(with = "time::serde::rfc3339")]
+    #[serde(with = "platform::timestamp")]
     updated_at: OffsetDateTime,
 }
 
@@ -316,7 +316,7 @@ struct ListedItem {
     #[schema(required, minimum = 0, example = 25)]
     points_earned: Option<i32>,
     /// Time of the user's first answer.
-    #[serde(with = "time::serde::rfc3339")]
+    #[serde(with = "platform::timestamp")]
     created_at: OffsetDateTime,
 }
 

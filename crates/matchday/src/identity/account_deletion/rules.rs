@@ -2,6 +2,10 @@
 //!
 //! Every table must be listed here. A test compares the lists with the database, so a new table requires a decision.
 
+use platform::timestamp;
+use serde_json::Value;
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+
 /// Effect of an account deletion on the user's rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
@@ -69,6 +73,20 @@ impl Table {
         }
         .map(|statement| format!("{statement} /* account deletion */"))
     }
+}
+
+/// Writes the timestamps in these columns of exported rows as the API does. PostgreSQL writes the fewest digits.
+pub fn with_standard_timestamps(rows: &str, columns: &[String]) -> serde_json::Result<String> {
+    let mut rows: Vec<Value> = serde_json::from_str(rows)?;
+    for row in &mut rows {
+        for column in columns {
+            let at = row[column].as_str().and_then(|text| OffsetDateTime::parse(text, &Rfc3339).ok());
+            if let Some(text) = at.and_then(|at| timestamp::text(at).ok()) {
+                row[column] = Value::from(text);
+            }
+        }
+    }
+    serde_json::to_string(&rows)
 }
 
 const LEDGER: Fate = Fate::Stay("the ledger must still balance; the user id no longer identifies a person");

@@ -21,7 +21,7 @@ use web::{ClientNetwork, ids::UserId};
 
 use super::{
     hooks::Hooks,
-    rules::{Fate, TABLES},
+    rules::{self, Fate, TABLES},
     store::{self, Due, Person},
 };
 use crate::identity::{
@@ -202,6 +202,7 @@ impl AccountDeletion {
         let read = async |db: PgPool| {
             let mut tx = platform::database::begin_with(&db, "begin isolation level repeatable read read only").await?;
             let person = self.person(&mut tx, user, phone).await?;
+            let timestamps = store::timestamp_columns(&mut tx).await?;
             let mut rows = Vec::with_capacity(TABLES.len());
             for table in TABLES {
                 if let Some(exported) = store::export(&mut tx, table, &person).await? {
@@ -212,10 +213,16 @@ impl AccountDeletion {
             let receipts = inner.hooks.receipts.export(&mut tx, user).await?;
             let avatar_url = inner.avatars.url_of(&mut tx, user).await?;
             tx.commit().await?;
-            Ok((rows, followers, receipts.to_string(), avatar_url))
+            Ok((rows, timestamps, followers, receipts.to_string(), avatar_url))
         };
-        let (mut rows, followers, receipts, avatar_url) = reader.read(read).await?;
-        for (table, rows) in rows.iter_mut().filter(|(table, _)| table.name == "users") {
+        let (mut rows, timestamps, followers, receipts, avatar_url) = reader.read(read).await?;
+        for (table, rows) in &mut rows {
+            if let Some(columns) = timestamps.get(table.name) {
+                *rows = rules::with_standard_timestamps(rows, columns)?;
+            }
+            if table.name != "users" {
+                continue;
+            }
             debug_assert!(table.hidden.contains(&"avatar_key"), "its URL replaces it");
             let mut accounts: Vec<Value> = serde_json::from_str(rows)?;
             for account in &mut accounts {

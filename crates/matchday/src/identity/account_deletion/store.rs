@@ -1,5 +1,7 @@
 //! SQL queries for account deletion. [`super::rules`] contains the statements for tables of other features.
 
+use std::collections::HashMap;
+
 use sqlx::{AssertSqlSafe, PgConnection, PgExecutor};
 use time::OffsetDateTime;
 use web::ids::UserId;
@@ -13,6 +15,19 @@ pub(super) struct Person {
     pub(super) phone: Option<String>,
     pub(super) subjects: Vec<String>,
     pub(super) matrix_ids: Vec<String>,
+}
+
+/// Returns the names of all columns with timestamps, by table.
+pub(super) async fn timestamp_columns(connection: &mut PgConnection) -> sqlx::Result<HashMap<String, Vec<String>>> {
+    let found = sqlx::query!(
+        r#"select c.relname::text as "table!", array_agg(a.attname::text) as "columns!"
+           from pg_attribute a join pg_class c on c.oid = a.attrelid
+           where a.atttypid = 'timestamptz'::regtype and c.relnamespace = current_schema()::regnamespace
+           group by c.relname"#
+    )
+    .fetch_all(connection)
+    .await?;
+    Ok(found.into_iter().map(|row| (row.table, row.columns)).collect())
 }
 
 /// Returns the user's rows of a table as JSON text; `None` if other code exports them.

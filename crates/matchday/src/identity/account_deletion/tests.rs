@@ -734,7 +734,7 @@ async fn banned_phone_cannot_register_and_keeps_its_code() {
         let refused = app.post("/api/code/verify", &body).await.expect(403);
         assert_eq!(
             (&refused["code"], &refused["suspended_until"]),
-            (&json!("account_suspended"), &json!("2026-11-22T15:10:00Z"))
+            (&json!("account_suspended"), &json!("2026-11-22T15:10:00.000Z"))
         );
         assert!(app.published().await.is_empty(), "no account was created");
         restrict_for(app, &user, Restriction::Unban, None).await;

@@ -21,8 +21,8 @@ pub(crate) struct UserItem {
     phone: Option<String>,
     #[schema(example = "swift_winger")]
     username: String,
-    #[serde(with = "time::serde::rfc3339")]
-    #[schema(example = "2026-11-20T15:00:00Z")]
+    #[serde(with = "platform::timestamp")]
+    #[schema(example = "2026-11-20T15:00:00.000Z")]
     created_at: OffsetDateTime,
     #[schema(required, example = "Ada Obi")]
     name: Option<String>,

@@ -128,7 +128,7 @@ pub struct NameChanged {
 pub struct Registered {
     pub user_id: UserId,
     pub username: Username,
-    #[serde(with = "time::serde::rfc3339")]
+    #[serde(with = "platform::timestamp")]
     pub created_at: OffsetDateTime,
 }
 

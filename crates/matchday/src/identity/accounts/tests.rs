@@ -48,7 +48,8 @@ async fn only_first_login_publishes_registration_without_phone() {
             app.post("/api/code/verify", &body).await.expect(200)["data"]["user"].clone()
         };
         let user = log_in().await;
-        let fact = json!({"user_id": user["id"], "username": user["username"], "created_at": "2026-11-20T15:00:00Z"});
+        let fact =
+            json!({"user_id": user["id"], "username": user["username"], "created_at": "2026-11-20T15:00:00.000Z"});
         assert_eq!(app.published().await, [(REGISTERED.to_owned(), fact)]);
         assert_eq!(log_in().await["id"], user["id"]);
         assert_eq!(app.published().await, []);

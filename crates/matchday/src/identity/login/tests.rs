@@ -17,7 +17,7 @@ async fn first_login_creates_account_and_second_finds_it() {
     TestApp::run(async |app| {
         let (first, data) = app.log_in(PHONE).await;
         assert_eq!(data["user"]["phone"], PHONE);
-        assert_eq!(data["user"]["created_at"], "2026-11-20T15:00:00Z");
+        assert_eq!(data["user"]["created_at"], "2026-11-20T15:00:00.000Z");
         assert_eq!(data["user"]["username_is_generated"], true);
         assert_eq!(data["matrix_credentials"], Value::Null, "chat is not configured in this test");
         assert!(data["token"].as_str().is_some_and(|token| token.starts_with("md_")));
@@ -170,7 +170,7 @@ async fn sms_log_filters_by_phone_date_and_status() {
         );
         assert_eq!(
             (&entry["created_at"], &entry["expires_at"]),
-            (&json!("2026-11-20T15:00:00Z"), &json!("2026-11-20T15:05:00Z"))
+            (&json!("2026-11-20T15:00:00.000Z"), &json!("2026-11-20T15:05:00.000Z"))
         );
         assert!(entry.get("error").is_none());
         assert_eq!(get("phone=+14155550100").await[0], entry, "an unencoded plus sign");

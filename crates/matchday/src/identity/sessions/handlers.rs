@@ -30,16 +30,16 @@ pub(super) struct SessionList {
 #[schema(as = Session)]
 struct SessionItem {
     id: SessionId,
-    #[serde(with = "time::serde::rfc3339")]
-    #[schema(example = "2026-11-20T15:00:00Z")]
+    #[serde(with = "platform::timestamp")]
+    #[schema(example = "2026-11-20T15:00:00.000Z")]
     created_at: OffsetDateTime,
     /// Time of the last use, accurate to a day.
-    #[serde(with = "time::serde::rfc3339")]
-    #[schema(example = "2026-11-20T15:00:00Z")]
+    #[serde(with = "platform::timestamp")]
+    #[schema(example = "2026-11-20T15:00:00.000Z")]
     last_used_at: OffsetDateTime,
     /// Time at which the session expires unless it is used again.
-    #[serde(with = "time::serde::rfc3339")]
-    #[schema(example = "2026-12-20T15:00:00Z")]
+    #[serde(with = "platform::timestamp")]
+    #[schema(example = "2026-12-20T15:00:00.000Z")]
     expires_at: OffsetDateTime,
     /// Whether this request was made with the session.
     current: bool,

@@ -87,9 +87,9 @@ async fn session_can_end_only_sessions_of_its_user() {
         let old = list(&first).await[0].clone();
         assert_eq!(
             (&old["current"], &old["created_at"], &old["user_agent"]),
-            (&json!(true), &json!("2026-11-20T15:00:00Z"), &json!("test"))
+            (&json!(true), &json!("2026-11-20T15:00:00.000Z"), &json!("test"))
         );
-        assert_eq!(old["expires_at"], "2026-12-20T15:00:00Z");
+        assert_eq!(old["expires_at"], "2026-12-20T15:00:00.000Z");
         app.clock.advance(Duration::seconds(1));
         let second = app.login(first.id).await;
         let both = list(&second).await;
@@ -425,7 +425,7 @@ async fn batched_lookups_do_not_wait_for_locked_sessions() {
         app.clock.advance(Duration::hours(1));
         assert_eq!(status(&held).await, 200);
         let listed = held.get("/api/auth/sessions").await.expect(200);
-        assert_eq!(listed["data"][0]["last_used_at"], "2026-11-21T17:00:00Z");
+        assert_eq!(listed["data"][0]["last_used_at"], "2026-11-21T17:00:00.000Z");
         assert_eq!(app.published().await.len(), 1);
     })
     .await;

@@ -102,16 +102,16 @@ struct SmsLogItem {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false, value_type = String)]
     error: Option<String>,
-    #[serde(with = "time::serde::rfc3339")]
-    #[schema(example = "2026-11-20T15:00:00Z")]
+    #[serde(with = "platform::timestamp")]
+    #[schema(example = "2026-11-20T15:00:00.000Z")]
     created_at: OffsetDateTime,
     /// Expiry of the code. Only for sent messages.
-    #[serde(with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
-    #[schema(required = false, value_type = String, format = DateTime, example = "2026-11-20T15:05:00Z")]
+    #[serde(with = "platform::timestamp::option", skip_serializing_if = "Option::is_none")]
+    #[schema(required = false, value_type = String, format = DateTime, example = "2026-11-20T15:05:00.000Z")]
     expires_at: Option<OffsetDateTime>,
     /// Time at which the provider reported delivery. Only for delivered messages.
-    #[serde(with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
-    #[schema(required = false, value_type = String, format = DateTime, example = "2026-11-20T15:00:04Z")]
+    #[serde(with = "platform::timestamp::option", skip_serializing_if = "Option::is_none")]
+    #[schema(required = false, value_type = String, format = DateTime, example = "2026-11-20T15:00:04.000Z")]
     delivered_at: Option<OffsetDateTime>,
     /// Number of guesses at the code.
     attempts: i32,

@@ -257,7 +257,7 @@ async fn twilio_report_is_accepted_only_if_signed() {
         let entry = log(app).await[0].clone();
         assert_eq!(
             (&entry["status"], &entry["delivered_at"]),
-            (&json!("sent"), &json!("2026-11-20T15:00:00Z")),
+            (&json!("sent"), &json!("2026-11-20T15:00:00.000Z")),
             "late reports do not overwrite the delivery"
         );
     })

@@ -37,9 +37,10 @@ async fn ban_is_replaced_and_ends_by_itself() {
         let support = backend(app, &[Scope::UsersRead, Scope::UsersWrite]).await;
         let user = app.user().await;
         let path = format!("/users/{}/restrictions/ban", user.id);
-        let until = "2026-11-20T15:00:06Z";
+        let until = "2026-11-20T15:00:06.000Z";
         let banned = support.put(&path, &json!({"reason": "Threats", "until": until})).await.expect(200);
-        let first = json!({"kind": "ban", "reason": "Threats", "until": until, "created_at": "2026-11-20T15:00:00Z"});
+        let first =
+            json!({"kind": "ban", "reason": "Threats", "until": until, "created_at": "2026-11-20T15:00:00.000Z"});
         assert_eq!(banned["data"]["restrictions"], json!([first]));
         assert_eq!(user.get("/api/auth/me").await.expect(403)["code"], "account_suspended");
         let again = support.put(&path, &json!({"reason": "More threats", "until": until})).await.expect(200);

@@ -34,12 +34,12 @@ struct DeviceItem {
     time_zone: Option<String>,
     /// Whether this service is configured for the platform. Otherwise the device gets no notifications yet.
     deliverable: bool,
-    #[serde(with = "time::serde::rfc3339")]
-    #[schema(example = "2026-11-20T15:00:00Z")]
+    #[serde(with = "platform::timestamp")]
+    #[schema(example = "2026-11-20T15:00:00.000Z")]
     created_at: OffsetDateTime,
     /// Time of the last registration.
-    #[serde(with = "time::serde::rfc3339")]
-    #[schema(example = "2026-11-20T15:00:00Z")]
+    #[serde(with = "platform::timestamp")]
+    #[schema(example = "2026-11-20T15:00:00.000Z")]
     updated_at: OffsetDateTime,
 }
 

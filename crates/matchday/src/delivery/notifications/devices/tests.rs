@@ -62,7 +62,7 @@ async fn device_is_registered_replaced_and_removed() {
             made,
             json!({"message": "Device registered.", "data": {
                 "id": "Phone-1.a_b", "platform": "fcm", "locale": "pt-BR", "time_zone": "America/Sao_Paulo",
-                "deliverable": false, "created_at": "2026-11-20T15:00:00Z", "updated_at": "2026-11-20T15:00:00Z"}})
+                "deliverable": false, "created_at": "2026-11-20T15:00:00.000Z", "updated_at": "2026-11-20T15:00:00.000Z"}})
         );
         let path = format!("{DEVICES}/Phone-1.a_b");
         assert_eq!(user.get(&path).await.expect(200)["data"], made["data"]);
@@ -74,7 +74,7 @@ async fn device_is_registered_replaced_and_removed() {
         assert_eq!(
             changed["data"],
             json!({"id": "Phone-1.a_b", "platform": "apns", "locale": "en", "time_zone": null, "deliverable": false,
-                   "created_at": "2026-11-20T15:00:00Z", "updated_at": "2026-11-20T15:01:00Z"}),
+                   "created_at": "2026-11-20T15:00:00.000Z", "updated_at": "2026-11-20T15:01:00.000Z"}),
             "the whole registration is replaced"
         );
         let stored: Vec<u8> =

@@ -219,7 +219,7 @@ async fn history_is_paged_and_explains_the_balance() {
         assert_eq!(amounts, [-7, -6, -5, -4, -3, -2, -1, 100]);
         assert_eq!(seen[0]["balance"], 72);
         assert_eq!((&seen[1]["reference_id"], &seen[1]["reason"]), (&json!("order-5"), &json!("purchase")));
-        assert_eq!(seen[0]["created_at"], "2026-11-20T15:00:00Z");
+        assert_eq!(seen[0]["created_at"], "2026-11-20T15:00:00.000Z");
         assert_eq!(user.get("/api/auth/coins?cursor=x").await.invalid_fields(), ["cursor"]);
         let other = app.user().await;
         assert_eq!(other.get("/api/auth/coins").await.expect(200)["data"]["history"].as_array().map(Vec::len), Some(1));

@@ -3,7 +3,7 @@
 use futures_util::future::join_all;
 use platform::clock::Clock as _;
 use serde_json::{Value, json};
-use time::{Duration, format_description::well_known::Rfc3339};
+use time::Duration;
 
 use super::{assert_clean, balance};
 use crate::testing::{Answer, TestApp, TestUser};
@@ -29,7 +29,7 @@ async fn daily_bonus_grows_with_the_streak() {
         let user = app.user().await;
         assert_eq!(
             streak(&user).await,
-            json!({"days": 0, "claimed_today": false, "next_claim_at": "2026-11-20T15:00:00Z", "next_coins": 50})
+            json!({"days": 0, "claimed_today": false, "next_claim_at": "2026-11-20T15:00:00.000Z", "next_coins": 50})
         );
         let response = claim(&user).await;
         assert_eq!(
@@ -38,7 +38,7 @@ async fn daily_bonus_grows_with_the_streak() {
         );
         assert_eq!(
             response.expect(200)["data"],
-            json!({"coins_awarded": 50, "new_balance": 150, "next_claim_at": "2026-11-21T00:00:00Z", "streak_days": 1,
+            json!({"coins_awarded": 50, "new_balance": 150, "next_claim_at": "2026-11-21T00:00:00.000Z", "streak_days": 1,
                    "streak_bonus": 0})
         );
         let refused = claim(&user).await;
@@ -46,12 +46,12 @@ async fn daily_bonus_grows_with_the_streak() {
         let refused = refused.expect(400);
         assert_eq!(refused["code"], "already_claimed");
         assert!(
-            refused["message"].as_str().is_some_and(|message| message.contains("2026-11-21T00:00:00Z")),
+            refused["message"].as_str().is_some_and(|message| message.contains("2026-11-21T00:00:00.000Z")),
             "{refused}"
         );
         assert_eq!(
             streak(&user).await,
-            json!({"days": 1, "claimed_today": true, "next_claim_at": "2026-11-21T00:00:00Z", "next_coins": 60})
+            json!({"days": 1, "claimed_today": true, "next_claim_at": "2026-11-21T00:00:00.000Z", "next_coins": 60})
         );
         let mut expected = 150;
         for (day, bonus) in [(2, 10), (3, 20), (4, 30), (5, 40), (6, 50), (7, 60), (8, 60)] {
@@ -137,7 +137,7 @@ async fn claim_day_changes_exactly_at_midnight_utc() {
         let next = claim(&user).await.expect(200)["data"]["next_claim_at"].clone();
         claim(&user).await.expect(400);
         app.clock.advance(Duration::NANOSECOND);
-        assert_eq!(next, app.clock.now().format(&Rfc3339).expect("a moment"));
+        assert_eq!(next, platform::timestamp::text(app.clock.now()).expect("a moment"));
         assert_eq!(claimed(&user).await, (60, 2, 10));
         claim(&user).await.expect(400);
     })

@@ -31,7 +31,7 @@ use super::{
 };
 use crate::testing::TestApp;
 
-const DELIVERED_AT: &str = "2026-11-20T15:00:00Z";
+const DELIVERED_AT: &str = "2026-11-20T15:00:00.000Z";
 /// A response in the format of every registered provider.
 const TAKEN: &str = r#"{"sid": "M1", "messages": [{"status": "0", "message-id": "M1"}]}"#;
 
