@@ -56,7 +56,7 @@ ci: format spelling lint queries test migrations dependencies docs clients deplo
 # Check the formatting of the code and the shell scripts.
 format:
     cargo fmt --all --check
-    shellcheck -x -P . dev/up dev/down dev/reset dev/citus dev/tools dev/lock-requirements dev/check-migrations dev/prepare-queries dev/upgrade dev/install-test-tools dev/schemathesis dev/test-targets .ci/run \
+    shellcheck -x -P . dev/up dev/down dev/reset dev/citus dev/tools dev/lock-requirements dev/check-migrations dev/prepare-queries dev/upgrade dev/install-test-tools dev/schemathesis dev/generate-clients dev/test-targets .ci/run \
         deploy/check deploy/demo deploy/upgrade deploy/make-env deploy/postgres-init.sh deploy/stand-ins/make deploy/stand-ins/*-entrypoint deploy/compose/*/start deploy/citus/cluster clients/check clients/with-service
 
 # Check the spelling of code, comments and documents; typos.toml has the exceptions.
@@ -106,6 +106,7 @@ nightly: _own
     MATCHDAY_PROOF="$PWD/.dev/proof.jsonl" just hostile
     MATCHDAY_PROOF="$PWD/.dev/proof.jsonl" just recovery
     just rules
+    just generated-clients
     just reliability
 
 # Compare the points from Rust and SQL for 200,000 random cases, and whole seasons of 1,000 fans with independent tables.
@@ -139,6 +140,10 @@ swarm *ARGS: _own
 # Check the clients: generated types, tests, and the web app in a real browser.
 clients: _own
     {{ load_env }} && cargo build --quiet --bin matchday --bin matchday-verify && clients/check
+
+# Generate clients from the OpenAPI descriptions and compile them: python, go, java and kotlin, or only these.
+generated-clients *LANGUAGES: _own
+    {{ load_env }} && cargo build --quiet --bin matchday && dev/generate-clients {{ LANGUAGES }}
 
 # Send at least this many generated requests to a private service: 20000 every night, 1 for a quick check.
 schemathesis CASES="20000": _own

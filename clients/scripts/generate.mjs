@@ -14,10 +14,20 @@ if (files.length !== 2) {
 const [user, server] = await Promise.all(files.map(document));
 // The server client adds a key to requests without one, so callers may leave it out.
 server.components.parameters.IdempotencyKey.required = false;
+// The document leaves these types open, because generators for other languages have no such unions.
+const [text, number] = [{ type: "string" }, { type: "integer" }];
+const list = (items) => ({ type: "array", items });
+refine(user, "Answer", [text, number, list(text)]);
+refine(user, "QuestionResolution", [list(text), list(number), number, { type: "null" }]);
 
 await generate(user, "typescript/src/schema.d.ts");
 // Facts have data of any form. Without the option, the type would be an object that has no properties.
 await generate(server, "server/src/schema.d.ts", { emptyObjectsUnknown: true });
+
+function refine(document, name, oneOf) {
+  const { description } = document.components.schemas[name];
+  document.components.schemas[name] = { description, oneOf };
+}
 
 async function document(file) {
   // npm runs scripts in the folder of package.json, but relative paths are relative to the folder of the caller.

@@ -43,7 +43,8 @@ use crate::{
         live::{
             self,
             payloads::{
-                StreamLeagueRank, StreamMatch, StreamPoints, StreamRank, StreamResult, StreamRound, StreamTally,
+                StreamEvent, StreamLeagueRank, StreamMatch, StreamPoints, StreamRank, StreamResult, StreamRound,
+                StreamTally,
             },
         },
         mentions, notifications,
@@ -70,7 +71,7 @@ use crate::{
                        with a token and an `Idempotency-Key` is performed once, however often it is sent.",
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
     ),
-    components(schemas(ErrorBody, StreamMatch, StreamResult, StreamTally, StreamPoints, StreamRank, StreamLeagueRank, StreamRound, StreamChat, ChatSender)),
+    components(schemas(ErrorBody, StreamEvent, StreamMatch, StreamResult, StreamTally, StreamPoints, StreamRank, StreamLeagueRank, StreamRound, StreamChat, ChatSender)),
     tags(
         (name = "Login", description = "Phone verification and login"),
         (name = "Account", description = "The caller's account and profile"),
@@ -82,6 +83,7 @@ use crate::{
         (name = "Leagues", description = "Groups of users with an invite code and their own table"),
         (name = "Teams", description = "Teams, and the caller's favourite teams"),
         (name = "Predictions", description = "Predictions of matches, their points, and leaderboards"),
+        (name = "Questions", description = "Bonus questions, and their answers"),
         (name = "Seals", description = "Hashes over the predictions of each match, published when it starts"),
         (name = "Live", description = "Live stream of scores, predictions and ranks"),
         (name = "Coins", description = "Balance, transactions, daily bonus and purchases"),

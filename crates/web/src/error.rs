@@ -12,7 +12,7 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use utoipa::{
     ToSchema,
-    openapi::schema::{Array, Object, ObjectBuilder, Type},
+    openapi::schema::{Array, Object, ObjectBuilder, Schema, Type},
 };
 
 use super::{
@@ -34,7 +34,7 @@ pub struct ErrorBody {
     pub code: Cow<'static, str>,
     /// On 422: messages by field.
     #[serde(skip_serializing_if = "Faults::is_empty")]
-    #[schema(required = false, inline)]
+    #[schema(required = false, schema_with = errors_by_field)]
     pub errors: Faults,
     /// On 500: request id to report to the operator.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -44,6 +44,15 @@ pub struct ErrorBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false, value_type = String, format = DateTime)]
     pub suspended_until: Option<String>,
+}
+
+/// Written by hand, because utoipa would describe a map with a description as `allOf`, which generators of clients reject.
+fn errors_by_field() -> Object {
+    ObjectBuilder::new()
+        .schema_type(Type::Object)
+        .description(Some("On 422: messages by field."))
+        .additional_properties(Some(Schema::Array(Array::new(Object::with_type(Type::String)))))
+        .build()
 }
 
 /// An error response. Use cases have their own error types, which are converted to this type here or next to their

@@ -7,11 +7,12 @@ use axum::{
 };
 use http::{HeaderValue, header};
 use utoipa::openapi::{
-    Content, OpenApi, Ref, RefOr, Required, Response as OpenApiResponse, ResponseBuilder,
+    Contact, Content, OpenApi, Ref, RefOr, Required, Response as OpenApiResponse, ResponseBuilder, Schema, Server,
     path::{Operation, Parameter, ParameterIn, PathItem},
-    schema::{ObjectBuilder, Type},
+    schema::{KnownFormat, ObjectBuilder, SchemaFormat, Type},
     security::{Http, HttpAuthScheme, SecurityScheme},
 };
+use utoipa::{PartialSchema, ToSchema};
 
 use crate::LONGEST_IDEMPOTENCY_KEY;
 
@@ -32,6 +33,10 @@ pub fn complete_server(api: OpenApi) -> OpenApi {
 }
 
 fn finish(mut api: OpenApi, scheme: &str, meaning: &str, key: Parameter, common: &[&Common]) -> OpenApi {
+    api.servers = Some(vec![Server::new("/")]);
+    let mut contact = Contact::new();
+    contact.name = Some("The operator of this service".to_owned());
+    api.info.contact = Some(contact);
     let components = api.components.get_or_insert_default();
     components.security_schemes.insert(
         scheme.to_owned(),
@@ -45,9 +50,32 @@ fn finish(mut api: OpenApi, scheme: &str, meaning: &str, key: Parameter, common:
         // A summary is the first sentence of a doc comment, but is displayed as a heading.
         operation.summary = operation.summary.take().map(|summary| summary.trim_end_matches('.').to_owned());
         add_common(operation, common);
+        // States that a public operation needs no token. Without it, the description would leave that open.
+        operation.security.get_or_insert_default();
+        for (status, response) in &mut operation.responses.responses {
+            if let RefOr::T(response) = response
+                && response.description.is_empty()
+            {
+                // The specification requires a description, but utoipa omits an empty one.
+                response.description = if status == "201" { "Created" } else { "Success" }.to_owned();
+            }
+        }
     }
     api
 }
+
+/// Body that is not text, such as an image.
+pub struct Binary;
+
+/// Implemented manually, because the schema of bytes would be an array of numbers.
+impl PartialSchema for Binary {
+    fn schema() -> RefOr<Schema> {
+        let format = SchemaFormat::KnownFormat(KnownFormat::Binary);
+        ObjectBuilder::new().schema_type(Type::String).format(Some(format)).into()
+    }
+}
+
+impl ToSchema for Binary {}
 
 /// Name of the security scheme of server keys.
 pub const SERVER_KEY: &str = "server_key";

@@ -474,7 +474,7 @@ fn openapi_is_complete() {
         let guarded = name.contains("/api/auth/") && !before_login.iter().any(|path| name.ends_with(path));
         let takes_code =
             ["/api/code/verify", "/api/auth/login", "/api/phone/undo-move"].iter().any(|path| name.ends_with(path));
-        assert_eq!(operation["security"].is_array(), guarded, "{name}: security");
+        assert_eq!(operation["security"] != json!([]), guarded, "{name}: security");
         assert_eq!(operation["responses"]["401"].is_object(), guarded || takes_code, "{name}: 401");
         let parameters = operation["parameters"].as_array().into_iter().flatten();
         let keys = parameters.filter(|parameter| parameter["$ref"] == "#/components/parameters/IdempotencyKey").count();
@@ -485,6 +485,55 @@ fn openapi_is_complete() {
     for part in text.split("\"$ref\":\"#").skip(1) {
         let pointer = part.split('"').next().expect("a pointer");
         assert!(api.pointer(pointer).is_some(), "{pointer} is missing");
+    }
+}
+
+/// Linters and generators of clients need these; `clients/check` and `dev/generate-clients` run some of them.
+#[test]
+fn descriptions_are_valid_and_fit_for_generated_clients() {
+    for description in [super::description(), crate::server::description()] {
+        let api = serde_json::to_value(description).expect("JSON");
+        assert!(api["servers"][0]["url"].is_string() && api["info"]["contact"]["name"].is_string());
+        let declared: Vec<&Value> = api["tags"].as_array().expect("tags").iter().map(|tag| &tag["name"]).collect();
+        let mut ids = BTreeSet::new();
+        for (name, operation) in operations(&api) {
+            assert!(ids.insert(operation["operationId"].to_string()), "{name}: duplicate operation id");
+            let tags = operation["tags"].as_array().expect("tags");
+            assert!(tags.iter().all(|tag| declared.contains(&tag)), "{name}: undeclared tag");
+            assert!(operation["security"].is_array(), "{name}: an operation states that it is public");
+            for (status, response) in operation["responses"].as_object().expect("responses") {
+                let described = response["$ref"].is_string() || response["description"].is_string();
+                assert!(described, "{name}: {status} has no description");
+            }
+            let parts =
+                operation["responses"].as_object().expect("responses").values().chain([&operation["requestBody"]]);
+            let contents = parts.flat_map(|part| part["content"].as_object().into_iter().flatten());
+            for (_, content) in contents.filter(|(kind, _)| kind.starts_with("image/")) {
+                // Without it, an image would be a list of numbers.
+                assert_eq!(content["schema"], json!({"type": "string", "format": "binary"}), "{name}");
+            }
+            // Generated code would have two arguments with the same name.
+            let mut names = BTreeSet::new();
+            for parameter in operation["parameters"].as_array().into_iter().flatten() {
+                let Some(parameter) = parameter["name"].as_str() else { continue };
+                assert!(names.insert(parameter.to_lowercase().replace('-', "_")), "{name}: {parameter} twice");
+            }
+        }
+        let stream = &api["paths"]["/api/auth/stream"]["get"]["x-events"]["data"];
+        for kind in api["components"]["schemas"]["StreamEventKind"]["enum"].as_array().into_iter().flatten() {
+            assert!(stream[kind.as_str().expect("a name")].is_object(), "the data of {kind} is not described");
+        }
+        let schemas = api["components"]["schemas"].as_object().expect("schemas");
+        for (name, schema) in schemas {
+            // Generated Go code has a function `NewThing` for each schema `Thing`.
+            assert!(!name.starts_with("New"), "{name}");
+            for (field, kind) in schema["properties"].as_object().into_iter().flatten() {
+                // A map in `allOf` becomes a type that does not compile.
+                let mut parts = kind["allOf"].as_array().into_iter().flatten();
+                assert!(parts.all(|part| part["additionalProperties"].is_null()), "{name}.{field}");
+            }
+        }
+        assert_eq!(schemas["ErrorBody"]["properties"]["errors"]["type"], "object");
     }
 }
 

@@ -16,10 +16,7 @@ use web::{
     server::Endless,
 };
 
-use super::{
-    payloads::StreamEvent,
-    service::{Filter, ListenError, Listener, Live, Position},
-};
+use super::service::{Filter, ListenError, Listener, Live, Position};
 use crate::{
     chat::{
         rooms::{RoomAddress, service::Rooms},
@@ -65,7 +62,7 @@ pub(super) struct StreamParameters {
     /// Only events of matches that the caller predicted.
     #[param(default = false)]
     mine: Option<bool>,
-    /// Resume after the event with this id. Use this if the client cannot send the `Last-Event-ID` header, which takes
+    /// Resume after the event with this id. The header `Last-Event-ID`, which clients for server-sent events send, takes
     /// precedence.
     #[param(value_type = Option<String>, pattern = r"^[0-9]{1,18}-[0-9]{1,18}$", example = "1763000000-42")]
     last_event_id: Option<Position>,
@@ -73,11 +70,8 @@ pub(super) struct StreamParameters {
 
 from_parameters!(StreamParameters { event_id, tournament_id, room_id, chat, mine, last_event_id });
 
-#[derive(IntoParams)]
-#[into_params(parameter_in = Header)]
+/// Not described as a parameter, because generated clients would have two arguments with the same name.
 pub(super) struct LastEventId {
-    /// Resume after the event with this id.
-    #[param(rename = "Last-Event-ID", value_type = String, required = false, pattern = r"^([0-9]{1,18}-[0-9]{1,18})?$", example = "1763000000-42")]
     last_event_id: Option<Position>,
 }
 
@@ -117,9 +111,26 @@ impl<S: Send + Sync> FromRequestParts<S> for LastEventId {
     path = "/api/auth/stream",
     tag = "Live",
     security(("token" = [])),
-    params(StreamParameters, LastEventId),
+    params(StreamParameters),
+    // OpenAPI 3.1 cannot describe the events of a stream.
+    extensions(("x-events" = json!({
+        "fields": {"$ref": "#/components/schemas/StreamEvent"},
+        "data": {
+            "event": {"$ref": "#/components/schemas/StreamMatch"},
+            "result": {"$ref": "#/components/schemas/StreamResult"},
+            "tally": {"$ref": "#/components/schemas/StreamTally"},
+            "points": {"$ref": "#/components/schemas/StreamPoints"},
+            "rank": {"$ref": "#/components/schemas/StreamRank"},
+            "league.rank": {"$ref": "#/components/schemas/StreamLeagueRank"},
+            "round": {"$ref": "#/components/schemas/StreamRound"},
+            "sealed": {"$ref": "#/components/schemas/Seal"},
+            "reset": {"type": "object"},
+            "chat": {"$ref": "#/components/schemas/StreamChat"},
+        },
+    }))),
     responses(
-        (status = 200, description = "Stream of events", content_type = "text/event-stream", body = StreamEvent),
+        (status = 200, description = "Endless stream of server-sent events; `x-events` has the schemas of their fields and data",
+            content_type = "text/event-stream", body = String),
         (status = 400, description = "With `chat=true`: the room is encrypted (`room_encrypted`)", body = ErrorBody),
         (status = 403, description = "The room is private and the caller is not a member, or, with `chat=true`, the caller is banned from it", body = ErrorBody),
         (status = 404, description = "The room does not exist", body = ErrorBody),

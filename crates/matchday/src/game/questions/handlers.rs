@@ -100,7 +100,7 @@ struct QuestionItem {
     locks_at: OffsetDateTime,
     status: Status,
     /// Right answers: keys of options, ids of teams, or a number; null unless `status` is `resolved`.
-    #[schema(required)]
+    #[schema(required, value_type = Resolution)]
     resolution: Option<Resolution>,
     #[schema(minimum = 0, example = 1204)]
     answers_count: i64,

@@ -1,10 +1,17 @@
 //! Questions, answers and their points; no I/O.
 
-use std::collections::HashSet;
+use std::{borrow::Cow, collections::HashSet};
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use time::OffsetDateTime;
-use utoipa::ToSchema;
+use utoipa::{
+    PartialSchema, ToSchema,
+    openapi::{
+        RefOr,
+        schema::{ObjectBuilder, Schema, SchemaType},
+    },
+};
 use web::{
     fields::{FromJson, FromQuery, whole_number},
     ids::{MatchId, QuestionId, TournamentId},
@@ -68,12 +75,31 @@ impl Choice {
 }
 
 /// Answer to a question: the key of an option, the id of a team or a number, or the keys of several options.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Answer {
     Key(String),
     Number(i64),
     Keys(Vec<String>),
+}
+
+impl PartialSchema for Answer {
+    fn schema() -> RefOr<Schema> {
+        any_of_a_kind(
+            "Depends on the `kind` of the question: the key of an option (`choice`), the id of a team (`team`), a number \
+             (`number`), or a list of keys (`several_of`).",
+            [json!("ada"), json!(3), json!(["ada", "grace"])],
+        )
+    }
+}
+
+impl ToSchema for Answer {}
+
+/// Describes a value without its type: generated clients with static types have no union of a number and a list. Some do not
+/// compile, others lose the value.
+fn any_of_a_kind(description: &str, examples: impl IntoIterator<Item = Value>) -> RefOr<Schema> {
+    let schema = ObjectBuilder::new().schema_type(SchemaType::AnyValue);
+    schema.description(Some(description)).examples(examples).into()
 }
 
 impl FromJson for Answer {
@@ -89,13 +115,28 @@ impl FromJson for Answer {
 }
 
 /// Right answers to a question: keys of options, ids of teams, or a number.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
-#[schema(as = QuestionResolution)]
 pub enum Resolution {
     Keys(Vec<String>),
     Teams(Vec<i64>),
     Number(i64),
+}
+
+impl PartialSchema for Resolution {
+    fn schema() -> RefOr<Schema> {
+        any_of_a_kind(
+            "Depends on the `kind` of the question: keys of options (`choice`, `several_of`), ids of teams (`team`), or a \
+             number (`number`). Null unless the question is resolved.",
+            [json!(["ada"]), json!([3]), json!(171)],
+        )
+    }
+}
+
+impl ToSchema for Resolution {
+    fn name() -> Cow<'static, str> {
+        Cow::Borrowed("QuestionResolution")
+    }
 }
 
 /// What an answer to a question may be.

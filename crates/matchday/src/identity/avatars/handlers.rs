@@ -14,6 +14,7 @@ use utoipa::{IntoParams, ToSchema};
 use web::{
     ApiError, ErrorBody, NO_STORE, Path, Query, Wanted,
     fields::{FromQuery, from_parameters},
+    openapi::Binary,
     permitted, read_body,
 };
 
@@ -84,7 +85,7 @@ fn unavailable() -> ApiError {
 /// stores it as JPEG with 512 × 512 and 128 × 128 pixels, without metadata. Each upload gets a new URL.
 #[utoipa::path(put, path = "/api/auth/me/avatar", tag = "Account", security(("token" = [])),
     request_body(description = "The image: at most 2,097,152 bytes, and 4,096 pixels in width and height",
-        content((Vec<u8> = "image/jpeg"), (Vec<u8> = "image/png"), (Vec<u8> = "image/webp"))),
+        content((inline(Binary) = "image/jpeg"), (inline(Binary) = "image/png"), (inline(Binary) = "image/webp"))),
     responses(
         (status = 200, body = AvatarSaved),
         (status = 409, description = "This service does not store avatars (`avatars_unavailable`)", body = ErrorBody),
@@ -169,7 +170,7 @@ from_parameters!(ImageParameters { size });
 #[utoipa::path(get, path = "/api/avatars/{file}", tag = "Account",
     params(("file" = String, Path, description = "End of an `avatar_url`: 32 letters and digits, and `.jpg`"), ImageParameters),
     responses(
-        (status = 200, description = "The picture", content_type = "image/jpeg", body = Vec<u8>, headers(
+        (status = 200, description = "The picture", content_type = "image/jpeg", body = inline(Binary), headers(
             ("ETag" = String, description = "Validator for `If-None-Match`"),
             ("Cache-Control" = String, description = "`public, max-age=86400, immutable`"),
         )),

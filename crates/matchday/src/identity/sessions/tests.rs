@@ -18,8 +18,8 @@ fn guarded() -> Vec<(Method, String)> {
     let mut found = Vec::new();
     for (path, item) in api["paths"].as_object().expect("paths") {
         for (method, operation) in item.as_object().expect("methods") {
-            // An empty alternative means that a token is optional.
-            if operation["security"].as_array().is_some_and(|ways| ways.iter().all(|way| way != &json!({}))) {
+            // An empty alternative means that a token is optional, and an empty list that it is not used.
+            if operation["security"].as_array().is_some_and(|ways| !ways.is_empty() && !ways.contains(&json!({}))) {
                 let method = Method::from_bytes(method.to_uppercase().as_bytes()).expect("a method");
                 let path = path.split('/').map(|part| if part.starts_with('{') { "1" } else { part });
                 found.push((method, path.collect::<Vec<_>>().join("/")));

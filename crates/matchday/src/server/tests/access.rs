@@ -133,10 +133,13 @@ async fn server_key_is_refused_on_user_routes() {
         for (path, item) in &router::description().paths.paths {
             let methods = [(Method::GET, &item.get), (Method::POST, &item.post), (Method::DELETE, &item.delete)];
             for (method, operation) in methods {
-                let Some(operation) = operation.as_ref().filter(|operation| operation.security.is_some()) else {
+                let Some(security) = operation.as_ref().and_then(|operation| operation.security.as_ref()) else {
                     continue;
                 };
-                let security = serde_json::to_string(&operation.security).expect("JSON");
+                if security.is_empty() {
+                    continue;
+                }
+                let security = serde_json::to_string(security).expect("JSON");
                 let path = path.replace(['{', '}'], "");
                 let request = Request::builder().method(method.clone()).uri(&path);
                 let request = request.header(header::AUTHORIZATION, format!("Bearer {}", backend.key));
