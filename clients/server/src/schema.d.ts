@@ -477,7 +477,7 @@ export interface components {
             event_id: components["schemas"]["EventId"] | null;
             /**
              * Format: date-time
-             * @example 2026-11-20T15:00:00Z
+             * @example 2026-11-20T15:00:00.000Z
              */
             created_at: string;
         };
@@ -535,9 +535,10 @@ export interface components {
             message: string;
             /** @description Stable code for programs, in `snake_case`. */
             code: string;
+            /** @description On 422: messages by field. */
             errors?: {
                 [key: string]: string[];
-            } & Record<string, unknown>;
+            };
             /** @description On 500: request id to report to the operator. */
             request_id?: string;
             /**
@@ -555,7 +556,7 @@ export interface components {
             event_id: components["schemas"]["EventId"];
             status: components["schemas"]["EventStatus"];
             /** @description Detailed state behind `status`. */
-            status_detail: components["schemas"]["Status"];
+            status_detail: components["schemas"]["EventStatusDetail"];
             /**
              * Format: int32
              * @example 2
@@ -578,6 +579,11 @@ export interface components {
          * @enum {string}
          */
         EventStatus: "live" | "scheduled" | "finished";
+        /**
+         * @description Detailed state of a match. The API shows three states as `status` and adds this one as `status_detail`.
+         * @enum {string}
+         */
+        EventStatusDetail: "scheduled" | "live" | "finished" | "postponed" | "suspended" | "abandoned" | "cancelled" | "awarded";
         /** @description Something that happened. */
         Fact: {
             /**
@@ -667,22 +673,6 @@ export interface components {
             /** @example The member was removed. */
             message: string;
         };
-        NewWebhook: {
-            /** @example https://shop.example.org/matchday */
-            url: string;
-            /**
-             * @description Types of messages; empty or absent: all.
-             * @example [
-             *       "event.result"
-             *     ]
-             */
-            types?: components["schemas"]["WebhookType"][] | null;
-            /**
-             * @description Signs the messages. The caller chooses it, so that no response contains a secret.
-             * @example whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw
-             */
-            secret: string;
-        };
         /**
          * @description Position of a page in its list.
          * @example {
@@ -725,7 +715,7 @@ export interface components {
         };
         /** @description New status and score of a match. */
         ResultBody: {
-            status: components["schemas"]["Status"];
+            status: components["schemas"]["EventStatusDetail"];
             /**
              * Format: int32
              * @example 2
@@ -879,11 +869,6 @@ export interface components {
             data: components["schemas"]["EndedSessions"];
         };
         /**
-         * @description Detailed state of a match. The API shows three states as `status` and adds this one as `status_detail`.
-         * @enum {string}
-         */
-        Status: "scheduled" | "live" | "finished" | "postponed" | "suspended" | "abandoned" | "cancelled" | "awarded";
-        /**
          * Format: int64
          * @description Identifies a tournament with its matches.
          */
@@ -919,7 +904,7 @@ export interface components {
             /**
              * Format: date-time
              * @description End of the restriction, in the future. Null or absent: until it is lifted.
-             * @example 2026-11-20T15:00:00Z
+             * @example 2026-11-20T15:00:00.000Z
              */
             until?: string | null;
         };
@@ -948,6 +933,22 @@ export interface components {
         WebhookRemoved: {
             /** @example Webhook removed. */
             message: string;
+        };
+        WebhookRequest: {
+            /** @example https://shop.example.org/matchday */
+            url: string;
+            /**
+             * @description Types of messages; empty or absent: all.
+             * @example [
+             *       "event.result"
+             *     ]
+             */
+            types?: components["schemas"]["WebhookType"][] | null;
+            /**
+             * @description Signs the messages. The caller chooses it, so that no response contains a secret.
+             * @example whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw
+             */
+            secret: string;
         };
         /**
          * @description Type of a message.
@@ -1142,6 +1143,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -1172,6 +1174,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -1209,6 +1212,7 @@ export interface operations {
             };
         };
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -1257,6 +1261,7 @@ export interface operations {
             };
         };
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -1305,6 +1310,7 @@ export interface operations {
             };
         };
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -1351,6 +1357,7 @@ export interface operations {
             };
         };
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -1404,6 +1411,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -1454,6 +1462,7 @@ export interface operations {
             };
         };
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -1515,6 +1524,7 @@ export interface operations {
             };
         };
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -1576,6 +1586,7 @@ export interface operations {
             };
         };
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -1643,6 +1654,7 @@ export interface operations {
             };
         };
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -1686,6 +1698,7 @@ export interface operations {
             };
         };
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -1744,6 +1757,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -1775,6 +1789,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -1824,6 +1839,7 @@ export interface operations {
             };
         };
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -1892,6 +1908,7 @@ export interface operations {
             };
         };
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -1936,6 +1953,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -1966,10 +1984,11 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["NewWebhook"];
+                "application/json": components["schemas"]["WebhookRequest"];
             };
         };
         responses: {
+            /** @description Created */
             201: {
                 headers: {
                     [name: string]: unknown;
@@ -2009,6 +2028,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2054,6 +2074,7 @@ export interface operations {
             };
         };
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -2102,6 +2123,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;

@@ -1743,7 +1743,7 @@ export interface components {
             /** @example Account deleted. Your chat messages will be removed within minutes. */
             message: string;
         };
-        /** @description Answer to a question: the key of an option, the id of a team or a number, or the keys of several options. */
+        /** @description Depends on the `kind` of the question: the key of an option (`choice`), the id of a team (`team`), a number (`number`), or a list of keys (`several_of`). */
         Answer: string | number | string[];
         /** @description One page of the answers to a question. */
         AnswerList: {
@@ -1766,6 +1766,10 @@ export interface components {
              * @example AAAAAAAAAGQ
              */
             next_cursor: string | null;
+        };
+        AnswerRequest: {
+            /** @description The key of an option, the id of a team, a number from 0 to 1,000,000, or as many different keys as `pick` says. */
+            answer: components["schemas"]["Answer"];
         };
         AnswerSaved: {
             /** @example Answer saved. */
@@ -1808,7 +1812,7 @@ export interface components {
             username: string;
             /**
              * Format: date-time
-             * @example 2026-11-20T15:00:00Z
+             * @example 2026-11-20T15:00:00.000Z
              */
             blocked_at: string;
         };
@@ -1891,6 +1895,13 @@ export interface components {
             more: boolean;
             head: components["schemas"]["ChainHead"] | null;
         };
+        ChatMessageRequest: {
+            /**
+             * @description Text, with line breaks but without other control characters.
+             * @example Come on!
+             */
+            body: string;
+        };
         /** @description A room that was just created. */
         ChatRoom: {
             /** @example !auQboWavgiRMaylzYl:example.org */
@@ -1931,7 +1942,7 @@ export interface components {
             is_encrypted: boolean;
             /**
              * Format: date-time
-             * @example 2026-11-20T15:21:07Z
+             * @example 2026-11-20T15:21:07.000Z
              */
             last_activity: string;
             /**
@@ -2049,7 +2060,7 @@ export interface components {
             /**
              * Format: date-time
              * @description Earliest time of the next claim: now, or the next midnight UTC.
-             * @example 2026-11-21T00:00:00Z
+             * @example 2026-11-21T00:00:00.000Z
              */
             next_claim_at: string;
             /**
@@ -2087,7 +2098,7 @@ export interface components {
             event_id: components["schemas"]["EventId"] | null;
             /**
              * Format: date-time
-             * @example 2026-11-20T15:00:00Z
+             * @example 2026-11-20T15:00:00.000Z
              */
             created_at: string;
         };
@@ -2137,6 +2148,11 @@ export interface components {
         CredentialsData: {
             matrix_credentials: components["schemas"]["MatrixCredentials"];
         };
+        CredentialsResponse: {
+            /** @example Chat credentials created. */
+            message: string;
+            data: components["schemas"]["CredentialsData"];
+        };
         /** @description A cross-signing key of the Matrix specification. It contains no private key. */
         CrossSigningKey: {
             /**
@@ -2182,7 +2198,7 @@ export interface components {
             /**
              * Format: date-time
              * @description Time of the next possible claim: the next midnight UTC.
-             * @example 2026-11-21T00:00:00Z
+             * @example 2026-11-21T00:00:00.000Z
              */
             next_claim_at: string;
             /**
@@ -2245,13 +2261,13 @@ export interface components {
             deliverable: boolean;
             /**
              * Format: date-time
-             * @example 2026-11-20T15:00:00Z
+             * @example 2026-11-20T15:00:00.000Z
              */
             created_at: string;
             /**
              * Format: date-time
              * @description Time of the last registration.
-             * @example 2026-11-20T15:00:00Z
+             * @example 2026-11-20T15:00:00.000Z
              */
             updated_at: string;
         };
@@ -2270,6 +2286,26 @@ export interface components {
             /** @example Device removed. */
             message: string;
         };
+        /** @description Registration of a device. It replaces an earlier one of the same device. */
+        DeviceRequest: {
+            platform: components["schemas"]["DevicePlatform"];
+            /**
+             * @description `fcm`: registration token of 1 to 4096 printable ASCII characters. `apns`: 64 to 200 hexadecimal digits. `web`:
+             *     the browser's push subscription with `endpoint` and `keys`.
+             */
+            token: unknown;
+            /**
+             * @description Language of the notifications.
+             * @default en
+             * @example pt-BR
+             */
+            locale?: string | null;
+            /**
+             * @description Name from the IANA time zone database. Times in notifications are shown in it.
+             * @example America/Sao_Paulo
+             */
+            time_zone?: string | null;
+        };
         DeviceSaved: {
             /** @example Device registered. */
             message: string;
@@ -2278,10 +2314,6 @@ export interface components {
         DiscoveredHomeserver: {
             /** @example https://chat.example.org */
             base_url: string;
-        };
-        Done: {
-            /** @example Logged out. */
-            message: string;
         };
         /**
          * @description Body of every error response.
@@ -2300,9 +2332,10 @@ export interface components {
             message: string;
             /** @description Stable code for programs, in `snake_case`. */
             code: string;
+            /** @description On 422: messages by field. */
             errors?: {
                 [key: string]: string[];
-            } & Record<string, never>;
+            };
             /** @description On 500: request id to report to the operator. */
             request_id?: string;
             /**
@@ -2320,12 +2353,12 @@ export interface components {
             away_team: components["schemas"]["EventTeam"];
             /**
              * Format: date-time
-             * @example 2026-11-20T15:00:00Z
+             * @example 2026-11-20T15:00:00.000Z
              */
             start_time: string;
             status: components["schemas"]["EventStatus"];
             /** @description Detailed state behind `status`. For example, `postponed` is shown as `scheduled`. */
-            status_detail: components["schemas"]["Status"];
+            status_detail: components["schemas"]["EventStatusDetail"];
             /** @example Park */
             venue: string;
             /**
@@ -2385,6 +2418,11 @@ export interface components {
          * @enum {string}
          */
         EventStatus: "live" | "scheduled" | "finished";
+        /**
+         * @description Detailed state of a match. The API shows three states as `status` and adds this one as `status_detail`.
+         * @enum {string}
+         */
+        EventStatusDetail: "scheduled" | "live" | "finished" | "postponed" | "suspended" | "abandoned" | "cancelled" | "awarded";
         EventTeam: {
             id: components["schemas"]["TeamId"];
             /** @example Rovers */
@@ -2424,7 +2462,7 @@ export interface components {
             user: components["schemas"]["PublicUser"];
             /**
              * Format: date-time
-             * @example 2026-11-20T15:00:00Z
+             * @example 2026-11-20T15:00:00.000Z
              */
             followed_at: string;
             /** @description Whether the caller follows the user. */
@@ -2599,7 +2637,7 @@ export interface components {
             /**
              * Format: date-time
              * @description Only matches that start at this time or later count.
-             * @example 2026-11-20T15:00:00Z
+             * @example 2026-11-20T15:00:00.000Z
              */
             from: string | null;
             /**
@@ -2624,7 +2662,7 @@ export interface components {
             me: components["schemas"]["OwnLeaguePlace"] | null;
             /**
              * Format: date-time
-             * @example 2026-11-20T15:00:00Z
+             * @example 2026-11-20T15:00:00.000Z
              */
             created_at: string;
         };
@@ -2639,6 +2677,11 @@ export interface components {
         LeagueCode: {
             /** @example K7MPQ2RS */
             code: string;
+        };
+        LeagueCodeResponse: {
+            /** @example New code created. */
+            message: string;
+            data: components["schemas"]["LeagueCode"];
         };
         /**
          * @description Matches that count for a member.
@@ -2665,6 +2708,40 @@ export interface components {
         LeagueList: {
             data: components["schemas"]["League"][];
             meta: components["schemas"]["PageMeta"];
+        };
+        LeagueOwnerRequest: {
+            /** @description Another member. */
+            user_id: components["schemas"]["UserId"];
+        };
+        LeagueRequest: {
+            /** @example Office league */
+            name: string;
+            /** @description Tournaments whose matches count. */
+            tournament_ids: components["schemas"]["TournamentId"][];
+            /**
+             * Format: int32
+             * @description Only matches of this round or a later one count.
+             */
+            from_round?: number | null;
+            /**
+             * Format: date-time
+             * @description Only matches that start at this time or later count. Not together with `from_round`.
+             * @example 2026-11-20T15:00:00.000Z
+             */
+            from?: string | null;
+            /**
+             * Format: int32
+             * @description Greatest number of members, including the owner. The setting `leagues.max_members` limits it.
+             * @default 100
+             */
+            max_members?: number | null;
+            visibility?: components["schemas"]["LeagueVisibility"] | null;
+            counts_from?: components["schemas"]["LeagueCountsFrom"] | null;
+            /**
+             * @description Whether to create a private chat room, which members join and leave with the league.
+             * @default false
+             */
+            chat?: boolean | null;
         };
         LeagueResponse: {
             data: components["schemas"]["League"];
@@ -2795,7 +2872,7 @@ export interface components {
             /**
              * Format: date-time
              * @description Time of the user's first prediction for the match.
-             * @example 2026-11-20T15:00:00Z
+             * @example 2026-11-20T15:00:00.000Z
              */
             created_at: string;
         };
@@ -2926,11 +3003,6 @@ export interface components {
         ModeratorList: {
             data: components["schemas"]["RoomModerator"][];
         };
-        MoveUndone: {
-            /** @example Your account is back on this number, and all sessions were ended. Log in again. */
-            message: string;
-            data: components["schemas"]["UndonePhoneMove"];
-        };
         Muted: {
             /** @example The user is muted in this room. */
             message: string;
@@ -2945,124 +3017,6 @@ export interface components {
          * @enum {string}
          */
         NameAudience: "everyone" | "nobody";
-        NewAnswer: {
-            /** @description The key of an option, the id of a team, a number from 0 to 1,000,000, or as many different keys as `pick` says. */
-            answer: components["schemas"]["Answer"];
-        };
-        NewChatMessage: {
-            /**
-             * @description Text, with line breaks but without other control characters.
-             * @example Come on!
-             */
-            body: string;
-        };
-        NewCode: {
-            /** @example New code created. */
-            message: string;
-            data: components["schemas"]["LeagueCode"];
-        };
-        NewCredentials: {
-            /** @example Chat credentials created. */
-            message: string;
-            data: components["schemas"]["CredentialsData"];
-        };
-        /** @description Registration of a device. It replaces an earlier one of the same device. */
-        NewDevice: {
-            platform: components["schemas"]["DevicePlatform"];
-            /**
-             * @description `fcm`: registration token of 1 to 4096 printable ASCII characters. `apns`: 64 to 200 hexadecimal digits. `web`:
-             *     the browser's push subscription with `endpoint` and `keys`.
-             */
-            token: unknown;
-            /**
-             * @description Language of the notifications.
-             * @default en
-             * @example pt-BR
-             */
-            locale?: string | null;
-            /**
-             * @description Name from the IANA time zone database. Times in notifications are shown in it.
-             * @example America/Sao_Paulo
-             */
-            time_zone?: string | null;
-        };
-        NewLeague: {
-            /** @example Office league */
-            name: string;
-            /** @description Tournaments whose matches count. */
-            tournament_ids: components["schemas"]["TournamentId"][];
-            /**
-             * Format: int32
-             * @description Only matches of this round or a later one count.
-             */
-            from_round?: number | null;
-            /**
-             * Format: date-time
-             * @description Only matches that start at this time or later count. Not together with `from_round`.
-             * @example 2026-11-20T15:00:00Z
-             */
-            from?: string | null;
-            /**
-             * Format: int32
-             * @description Greatest number of members, including the owner. The setting `leagues.max_members` limits it.
-             * @default 100
-             */
-            max_members?: number | null;
-            visibility?: components["schemas"]["LeagueVisibility"] | null;
-            counts_from?: components["schemas"]["LeagueCountsFrom"] | null;
-            /**
-             * @description Whether to create a private chat room, which members join and leave with the league.
-             * @default false
-             */
-            chat?: boolean | null;
-        };
-        NewLeagueOwner: {
-            /** @description Another member. */
-            user_id: components["schemas"]["UserId"];
-        };
-        NewRoom: {
-            /** @example Derby talk */
-            name: string;
-            /** @example Everything about the derby */
-            topic?: string | null;
-            event_id?: components["schemas"]["EventId"] | null;
-            /**
-             * @description A private room is invite-only and encrypted.
-             * @default false
-             */
-            is_private?: boolean | null;
-        };
-        NewRoomMute: {
-            /**
-             * Format: int64
-             * @example 600
-             */
-            seconds: number;
-            /** @example Spam */
-            reason?: string | null;
-        };
-        NewSlowMode: {
-            /**
-             * Format: int32
-             * @description Shortest time between two messages of a member; 0 turns slow mode off.
-             * @example 30
-             */
-            seconds: number;
-        };
-        /** @description Push subscription as a browser provides it (`PushSubscription.toJSON()`). */
-        NewSubscription: {
-            /**
-             * @description URL at which the browser's push service accepts messages.
-             * @example https://push.example.org/send/dQw4w9WgXcQ
-             */
-            endpoint: string;
-            /** @description Keys for encrypting messages to the browser. */
-            keys: components["schemas"]["SubscriptionKeys"];
-        };
-        Noted: {
-            /** @example Report recorded. */
-            message: string;
-        };
         /** @description Kinds of notifications. */
         NotificationKinds: {
             /** @description A match of the caller's teams starts soon, and the caller has not predicted it. */
@@ -3118,7 +3072,10 @@ export interface components {
         };
         /** @enum {string} */
         NumberScoring: "nearest" | "exact";
-        OtherChoice: {
+        OtherTeams: {
+            teams: components["schemas"]["FavouriteTeam"][];
+        };
+        OtherTeamsRequest: {
             /**
              * @description At most five different teams, in order of preference. An empty list clears the selection.
              * @example [
@@ -3128,9 +3085,6 @@ export interface components {
              *     ]
              */
             team_ids: components["schemas"]["TeamId"][];
-        };
-        OtherTeams: {
-            teams: components["schemas"]["FavouriteTeam"][];
         };
         OthersSaved: {
             /** @example Other teams saved. */
@@ -3171,7 +3125,7 @@ export interface components {
             points: number;
             /**
              * Format: date-time
-             * @example 2026-11-20T15:00:00Z
+             * @example 2026-11-20T15:00:00.000Z
              */
             joined_at: string;
         };
@@ -3180,7 +3134,7 @@ export interface components {
             /**
              * Format: date-time
              * @description Time of the revision that counts.
-             * @example 2026-11-20T15:00:00Z
+             * @example 2026-11-20T15:00:00.000Z
              */
             updated_at: string;
             event: components["schemas"]["PredictedEvent"];
@@ -3218,13 +3172,13 @@ export interface components {
             reason: string;
             /**
              * Format: date-time
-             * @example 2026-11-20T15:00:00Z
+             * @example 2026-11-20T15:00:00.000Z
              */
             created_at: string;
             status: components["schemas"]["ReportStatus"];
             /**
              * Format: date-time
-             * @example 2026-11-20T15:20:00Z
+             * @example 2026-11-20T15:20:00.000Z
              */
             closed_at: string | null;
             /**
@@ -3425,7 +3379,7 @@ export interface components {
             away_team: string;
             /**
              * Format: date-time
-             * @example 2026-11-20T15:00:00Z
+             * @example 2026-11-20T15:00:00.000Z
              */
             start_time: string;
             status: components["schemas"]["EventStatus"];
@@ -3464,7 +3418,7 @@ export interface components {
             /**
              * Format: date-time
              * @description Time of the caller's first prediction for the match.
-             * @example 2026-11-20T15:00:00Z
+             * @example 2026-11-20T15:00:00.000Z
              */
             created_at: string;
         };
@@ -3638,9 +3592,6 @@ export interface components {
         PreviewResponse: {
             data: components["schemas"]["PointsPreview"];
         };
-        PrimaryChoice: {
-            team_id: components["schemas"]["TeamId"];
-        };
         PrimarySaved: {
             /** @example Primary team saved. */
             message: string;
@@ -3648,6 +3599,9 @@ export interface components {
         };
         PrimaryTeam: {
             team: components["schemas"]["FavouriteTeam"];
+        };
+        PrimaryTeamRequest: {
+            team_id: components["schemas"]["TeamId"];
         };
         /** @description Users who see the parts of the caller's profile. `following` are the users whom the caller follows. */
         Privacy: {
@@ -3787,7 +3741,7 @@ export interface components {
             host: string;
             /**
              * Format: date-time
-             * @example 2026-11-20T15:00:00Z
+             * @example 2026-11-20T15:00:00.000Z
              */
             created_at: string;
         };
@@ -3821,11 +3775,12 @@ export interface components {
             /**
              * Format: date-time
              * @description Answers are taken until this time, or until the match of the question starts.
-             * @example 2026-11-20T15:00:00Z
+             * @example 2026-11-20T15:00:00.000Z
              */
             locks_at: string;
             status: components["schemas"]["QuestionStatus"];
-            resolution: components["schemas"]["QuestionResolution"] | null;
+            /** @description Right answers: keys of options, ids of teams, or a number; null unless `status` is `resolved`. */
+            resolution: components["schemas"]["QuestionResolution"];
             /**
              * Format: int64
              * @example 1204
@@ -3853,8 +3808,8 @@ export interface components {
             /** @example Ada Obi */
             label: string;
         };
-        /** @description Right answers to a question: keys of options, ids of teams, or a number. */
-        QuestionResolution: string[] | number[] | number;
+        /** @description Depends on the `kind` of the question: keys of options (`choice`, `several_of`), ids of teams (`team`), or a number (`number`). Null unless the question is resolved. */
+        QuestionResolution: string[] | number[] | number | null;
         QuestionResponse: {
             data: components["schemas"]["Question"];
         };
@@ -3928,7 +3883,7 @@ export interface components {
             reason: string;
             /**
              * Format: date-time
-             * @example 2026-11-20T15:21:07Z
+             * @example 2026-11-20T15:21:07.000Z
              */
             removed_at: string;
         };
@@ -3964,7 +3919,7 @@ export interface components {
             away_team: string;
             /**
              * Format: date-time
-             * @example 2026-11-20T15:00:00Z
+             * @example 2026-11-20T15:00:00.000Z
              */
             start_time: string;
         };
@@ -3998,9 +3953,18 @@ export interface components {
             user_id: components["schemas"]["UserId"];
             /**
              * Format: date-time
-             * @example 2026-11-20T15:31:07Z
+             * @example 2026-11-20T15:31:07.000Z
              */
             until: string;
+        };
+        RoomMuteRequest: {
+            /**
+             * Format: int64
+             * @example 600
+             */
+            seconds: number;
+            /** @example Spam */
+            reason?: string | null;
         };
         /** @description One page of the predictions of a room's members. */
         RoomPredictionList: {
@@ -4034,6 +3998,18 @@ export interface components {
              * @example AAAAAAAAAGQ
              */
             next_cursor: string | null;
+        };
+        RoomRequest: {
+            /** @example Derby talk */
+            name: string;
+            /** @example Everything about the derby */
+            topic?: string | null;
+            event_id?: components["schemas"]["EventId"] | null;
+            /**
+             * @description A private room is invite-only and encrypted.
+             * @default false
+             */
+            is_private?: boolean | null;
         };
         RoomSlowMode: {
             /**
@@ -4106,7 +4082,7 @@ export interface components {
             joker: number;
             /**
              * Format: date-time
-             * @example 2026-11-20T15:00:00Z
+             * @example 2026-11-20T15:00:00.000Z
              */
             created_at: string;
         };
@@ -4219,7 +4195,7 @@ export interface components {
             joined: boolean;
             /**
              * Format: date-time
-             * @example 2026-11-20T15:21:07Z
+             * @example 2026-11-20T15:21:07.000Z
              */
             sent_at: string;
         };
@@ -4228,19 +4204,19 @@ export interface components {
             id: components["schemas"]["SessionId"];
             /**
              * Format: date-time
-             * @example 2026-11-20T15:00:00Z
+             * @example 2026-11-20T15:00:00.000Z
              */
             created_at: string;
             /**
              * Format: date-time
              * @description Time of the last use, accurate to a day.
-             * @example 2026-11-20T15:00:00Z
+             * @example 2026-11-20T15:00:00.000Z
              */
             last_used_at: string;
             /**
              * Format: date-time
              * @description Time at which the session expires unless it is used again.
-             * @example 2026-12-20T15:00:00Z
+             * @example 2026-12-20T15:00:00.000Z
              */
             expires_at: string;
             /** @description Whether this request was made with the session. */
@@ -4250,6 +4226,10 @@ export interface components {
              * @example MatchdayApp/2.1 (Android 16)
              */
             user_agent: string;
+        };
+        SessionEndedResponse: {
+            /** @example Logged out. */
+            message: string;
         };
         /**
          * Format: int64
@@ -4265,6 +4245,14 @@ export interface components {
          * @enum {string}
          */
         Side: "home" | "away";
+        SlowModeRequest: {
+            /**
+             * Format: int32
+             * @description Shortest time between two messages of a member; 0 turns slow mode off.
+             * @example 30
+             */
+            seconds: number;
+        };
         SlowModeSet: {
             /** @example Slow mode is on. */
             message: string;
@@ -4295,19 +4283,19 @@ export interface components {
             error?: string;
             /**
              * Format: date-time
-             * @example 2026-11-20T15:00:00Z
+             * @example 2026-11-20T15:00:00.000Z
              */
             created_at: string;
             /**
              * Format: date-time
              * @description Expiry of the code. Only for sent messages.
-             * @example 2026-11-20T15:05:00Z
+             * @example 2026-11-20T15:05:00.000Z
              */
             expires_at?: string;
             /**
              * Format: date-time
              * @description Time at which the provider reported delivery. Only for delivered messages.
-             * @example 2026-11-20T15:00:04Z
+             * @example 2026-11-20T15:00:04.000Z
              */
             delivered_at?: string;
             /**
@@ -4315,6 +4303,10 @@ export interface components {
              * @description Number of guesses at the code.
              */
             attempts: number;
+        };
+        SmsReportResponse: {
+            /** @example Report recorded. */
+            message: string;
         };
         /** @description A sport that tournaments and teams belong to. */
         Sport: {
@@ -4348,11 +4340,6 @@ export interface components {
             data: components["schemas"]["ChatRoomMemberStats"];
         };
         /**
-         * @description Detailed state of a match. The API shows three states as `status` and adds this one as `status_detail`.
-         * @enum {string}
-         */
-        Status: "scheduled" | "live" | "finished" | "postponed" | "suspended" | "abandoned" | "cancelled" | "awarded";
-        /**
          * @description An aspect of a match that changed.
          * @enum {string}
          */
@@ -4375,7 +4362,7 @@ export interface components {
             /**
              * Format: date-time
              * @description Time at which the homeserver accepted the message.
-             * @example 2026-11-20T15:21:07Z
+             * @example 2026-11-20T15:21:07.000Z
              */
             sent_at: string;
             /** @description Whether the message was sent before the stream opened, or arrives late. Live messages have `false`. */
@@ -4457,10 +4444,10 @@ export interface components {
             away_team: components["schemas"]["TeamName"];
             status: components["schemas"]["EventStatus"];
             /** @description Detailed state behind `status`. For example, `postponed` is shown as `scheduled`. */
-            status_detail: components["schemas"]["Status"];
+            status_detail: components["schemas"]["EventStatusDetail"];
             /**
              * Format: date-time
-             * @example 2026-11-20T15:00:00Z
+             * @example 2026-11-20T15:00:00.000Z
              */
             start_time: string;
             /** Format: int32 */
@@ -4580,14 +4567,15 @@ export interface components {
             /** @example Push subscription removed. */
             message: string;
         };
-        SuggestionWish: {
+        /** @description Push subscription as a browser provides it (`PushSubscription.toJSON()`). */
+        SubscriptionRequest: {
             /**
-             * @description Any text in any script, such as a name or a word.
-             * @example Striker
+             * @description URL at which the browser's push service accepts messages.
+             * @example https://push.example.org/send/dQw4w9WgXcQ
              */
-            base: string;
-            /** @description Whether every suggestion ends in a digit. If false, the default, no suggestion contains a digit. */
-            include_numbers?: boolean | null;
+            endpoint: string;
+            /** @description Keys for encrypting messages to the browser. */
+            keys: components["schemas"]["SubscriptionKeys"];
         };
         Suggestions: {
             /**
@@ -4679,12 +4667,17 @@ export interface components {
             data: components["schemas"]["Tournament"][];
             meta: components["schemas"]["PageMeta"];
         };
-        Undo: {
+        UndoPhoneMoveRequest: {
             /**
              * @description Code from the text message to the old phone. Case, spaces and dashes are ignored.
              * @example 1A-0123-4567-89AB-CDYZ
              */
             code: string;
+        };
+        UndoPhoneMoveResponse: {
+            /** @example Your account is back on this number, and all sessions were ended. Log in again. */
+            message: string;
+            data: components["schemas"]["UndonePhoneMove"];
         };
         UndonePhoneMove: {
             /**
@@ -4702,7 +4695,7 @@ export interface components {
             username: string;
             /**
              * Format: date-time
-             * @example 2026-11-20T15:00:00Z
+             * @example 2026-11-20T15:00:00.000Z
              */
             created_at: string;
             /** @example Ada Obi */
@@ -4746,7 +4739,7 @@ export interface components {
              */
             username?: string | null;
         };
-        UsernameQuestion: {
+        UsernameCheckRequest: {
             /**
              * @description 3 to 30 letters, digits, dots and underscores. Case is ignored.
              * @example striker90
@@ -4766,6 +4759,15 @@ export interface components {
              *     ]
              */
             suggestions?: string[];
+        };
+        UsernameSuggestionsRequest: {
+            /**
+             * @description Any text in any script, such as a name or a word.
+             * @example Striker
+             */
+            base: string;
+            /** @description Whether every suggestion ends in a digit. If false, the default, no suggestion contains a digit. */
+            include_numbers?: boolean | null;
         };
         VerificationBegun: {
             /** @example A code was sent. */
@@ -4965,6 +4967,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     /** @description Weak validator of the page */
@@ -5006,6 +5009,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     /** @description Weak validator of the page */
@@ -5056,7 +5060,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "image/jpeg": number[];
+                    "image/jpeg": string;
                 };
             };
             /** @description The caller's copy is current */
@@ -5097,31 +5101,25 @@ export interface operations {
                 /** @description Only events of matches that the caller predicted. */
                 mine?: boolean;
                 /**
-                 * @description Resume after the event with this id. Use this if the client cannot send the `Last-Event-ID` header, which takes
+                 * @description Resume after the event with this id. The header `Last-Event-ID`, which clients for server-sent events send, takes
                  *     precedence.
                  * @example 1763000000-42
                  */
                 last_event_id?: string;
             };
-            header?: {
-                /**
-                 * @description Resume after the event with this id.
-                 * @example 1763000000-42
-                 */
-                "Last-Event-ID"?: string;
-            };
+            header?: never;
             path?: never;
             cookie?: never;
         };
         requestBody?: never;
         responses: {
-            /** @description Stream of events */
+            /** @description Endless stream of server-sent events; `x-events` has the schemas of their fields and data */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "text/event-stream": components["schemas"]["StreamEvent"];
+                    "text/event-stream": string;
                 };
             };
             /** @description With `chat=true`: the room is encrypted (`room_encrypted`) */
@@ -5179,6 +5177,7 @@ export interface operations {
             };
         };
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5222,6 +5221,7 @@ export interface operations {
             };
         };
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5262,6 +5262,7 @@ export interface operations {
             };
         };
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5317,6 +5318,7 @@ export interface operations {
             };
         };
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5368,7 +5370,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["UsernameQuestion"];
+                "application/json": components["schemas"]["UsernameCheckRequest"];
             };
         };
         responses: {
@@ -5406,10 +5408,11 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["SuggestionWish"];
+                "application/json": components["schemas"]["UsernameSuggestionsRequest"];
             };
         };
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5443,6 +5446,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5471,6 +5475,7 @@ export interface operations {
             };
         };
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5533,6 +5538,7 @@ export interface operations {
             };
         };
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5567,6 +5573,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5600,6 +5607,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5628,6 +5636,7 @@ export interface operations {
             };
         };
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5666,6 +5675,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5702,6 +5712,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5733,6 +5744,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5798,6 +5810,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5849,6 +5862,7 @@ export interface operations {
             };
         };
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5895,6 +5909,7 @@ export interface operations {
             };
         };
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -5939,16 +5954,17 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["Undo"];
+                "application/json": components["schemas"]["UndoPhoneMoveRequest"];
             };
         };
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["MoveUndone"];
+                    "application/json": components["schemas"]["UndoPhoneMoveResponse"];
                 };
             };
             400: components["responses"]["Malformed"];
@@ -5994,6 +6010,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     /** @description Suggested file name */
@@ -6034,6 +6051,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -6077,12 +6095,13 @@ export interface operations {
         /** @description The image: at most 2,097,152 bytes, and 4,096 pixels in width and height */
         requestBody: {
             content: {
-                "image/jpeg": number[];
-                "image/png": number[];
-                "image/webp": number[];
+                "image/jpeg": string;
+                "image/png": string;
+                "image/webp": string;
             };
         };
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -6182,12 +6201,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["NewCredentials"];
+                    "application/json": components["schemas"]["CredentialsResponse"];
                 };
             };
             401: components["responses"]["Unauthenticated"];
@@ -6240,6 +6260,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -6276,6 +6297,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -6336,6 +6358,7 @@ export interface operations {
             };
         };
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -6407,6 +6430,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -6451,6 +6475,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -6487,6 +6512,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -6515,6 +6541,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -6566,6 +6593,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -6597,10 +6625,11 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["PrimaryChoice"];
+                "application/json": components["schemas"]["PrimaryTeamRequest"];
             };
         };
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -6644,10 +6673,11 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["OtherChoice"];
+                "application/json": components["schemas"]["OtherTeamsRequest"];
             };
         };
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -6679,6 +6709,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -6715,6 +6746,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -6771,6 +6803,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -6805,6 +6838,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -6847,6 +6881,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -6902,6 +6937,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -6966,6 +7002,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -7010,6 +7047,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -7055,6 +7093,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -7100,6 +7139,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -7131,10 +7171,11 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["NewLeague"];
+                "application/json": components["schemas"]["LeagueRequest"];
             };
         };
         responses: {
+            /** @description Created */
             201: {
                 headers: {
                     [name: string]: unknown;
@@ -7181,6 +7222,7 @@ export interface operations {
             };
         };
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -7237,6 +7279,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -7277,6 +7320,7 @@ export interface operations {
             };
         };
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -7330,6 +7374,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -7386,6 +7431,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -7445,12 +7491,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["NewCode"];
+                    "application/json": components["schemas"]["LeagueCodeResponse"];
                 };
             };
             401: components["responses"]["Unauthenticated"];
@@ -7497,10 +7544,11 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["NewLeagueOwner"];
+                "application/json": components["schemas"]["LeagueOwnerRequest"];
             };
         };
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -7559,6 +7607,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -7611,6 +7660,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -7639,6 +7689,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -7675,7 +7726,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["NewAnswer"];
+                "application/json": components["schemas"]["AnswerRequest"];
             };
         };
         responses: {
@@ -7747,6 +7798,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -7795,6 +7847,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -7849,6 +7902,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -7880,10 +7934,11 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["NewRoom"];
+                "application/json": components["schemas"]["RoomRequest"];
             };
         };
         responses: {
+            /** @description Created */
             201: {
                 headers: {
                     [name: string]: unknown;
@@ -7956,6 +8011,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -7993,6 +8049,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -8068,6 +8125,7 @@ export interface operations {
             };
         };
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -8143,6 +8201,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -8184,6 +8243,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -8225,6 +8285,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -8262,6 +8323,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -8327,6 +8389,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -8374,6 +8437,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -8561,10 +8625,11 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["NewSlowMode"];
+                "application/json": components["schemas"]["SlowModeRequest"];
             };
         };
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -8628,10 +8693,11 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["NewRoomMute"];
+                "application/json": components["schemas"]["RoomMuteRequest"];
             };
         };
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -8760,6 +8826,7 @@ export interface operations {
             };
         };
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -8831,6 +8898,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -8889,6 +8957,7 @@ export interface operations {
                     "application/json": components["schemas"]["ReportAnswer"];
                 };
             };
+            /** @description Created */
             201: {
                 headers: {
                     [name: string]: unknown;
@@ -8953,6 +9022,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -8978,6 +9048,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -9006,6 +9077,7 @@ export interface operations {
             };
         };
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -9039,10 +9111,11 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["NewSubscription"];
+                "application/json": components["schemas"]["SubscriptionRequest"];
             };
         };
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -9082,6 +9155,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -9115,6 +9189,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -9145,6 +9220,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -9184,10 +9260,11 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["NewDevice"];
+                "application/json": components["schemas"]["DeviceRequest"];
             };
         };
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -9239,6 +9316,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -9284,7 +9362,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Done"];
+                    "application/json": components["schemas"]["SessionEndedResponse"];
                 };
             };
             401: components["responses"]["Unauthenticated"];
@@ -9316,6 +9394,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -9350,7 +9429,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Done"];
+                    "application/json": components["schemas"]["SessionEndedResponse"];
                 };
             };
             401: components["responses"]["Unauthenticated"];
@@ -9403,6 +9482,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -9437,12 +9517,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Noted"];
+                    "application/json": components["schemas"]["SmsReportResponse"];
                 };
             };
             /** @description The report is malformed */
@@ -9502,12 +9583,13 @@ export interface operations {
             };
         };
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Noted"];
+                    "application/json": components["schemas"]["SmsReportResponse"];
                 };
             };
             /** @description The report is malformed */
@@ -9564,6 +9646,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -9672,6 +9755,7 @@ export interface operations {
             };
         };
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -9720,6 +9804,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -9799,10 +9884,11 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["NewChatMessage"];
+                "application/json": components["schemas"]["ChatMessageRequest"];
             };
         };
         responses: {
+            /** @description Created */
             201: {
                 headers: {
                     [name: string]: unknown;
@@ -9880,6 +9966,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -9899,6 +9986,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
+            /** @description Success */
             200: {
                 headers: {
                     [name: string]: unknown;
