@@ -397,7 +397,7 @@ export interface components {
             reason: string;
             /**
              * @description A grant happens once per user and reference: repeating it returns the first response, and a different amount is
-             *     refused.
+             *     refused. After its reversal, it is refused too.
              * @example outage-7
              */
             reference_id?: string | null;
@@ -504,7 +504,7 @@ export interface components {
             reason: string;
             /**
              * @description Identifier of the purchase in the app. A deduction happens once per reason and reference: repeating it returns
-             *     the first response, and a different amount is refused.
+             *     the first response, and a different amount is refused. After its reversal, it is refused too.
              * @example order-4711
              */
             reference_id?: string | null;
@@ -1491,7 +1491,15 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            409: components["responses"]["InProgress"];
+            /** @description The grant with this reference was reversed (`reversed`), or a request with the same idempotency key is in progress (`idempotency_in_progress`) */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
             413: components["responses"]["TooLarge"];
             422: components["responses"]["Invalid"];
             429: components["responses"]["RateLimited"];
@@ -1553,7 +1561,15 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            409: components["responses"]["InProgress"];
+            /** @description The deduction with this reference was reversed (`reversed`), or a request with the same idempotency key is in progress (`idempotency_in_progress`) */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
             413: components["responses"]["TooLarge"];
             422: components["responses"]["Invalid"];
             429: components["responses"]["RateLimited"];

@@ -763,7 +763,8 @@ export interface paths {
         };
         /**
          * List the predictions of a match
-         * @description Sorted by user id, so the oldest accounts come first.
+         * @description Sorted by user id, so the oldest accounts come first. With `prediction`, a page can have fewer entries than requested, even
+         *     none; only `next_cursor: null` marks the last page.
          */
         get: operations["list_event_predictions"];
         put?: never;
@@ -1178,7 +1179,8 @@ export interface paths {
         put?: never;
         /**
          * Invite a user to a room
-         * @description In a private room, only the creator may invite; in a public room, every member may.
+         * @description In a private room, only the creator and moderators may invite; in a public room, every member may. In the room of a
+         *     league, every member may invite members of the league, and only those.
          */
         post: operations["invite_to_room"];
         delete?: never;
@@ -1875,6 +1877,7 @@ export interface components {
         CalibrationResponse: {
             data: components["schemas"]["Calibration"];
         };
+        /** @description The newest seal of the chain. */
         ChainHead: {
             /**
              * Format: int64
@@ -2232,7 +2235,7 @@ export interface components {
             reason: string;
             /**
              * @description Identifier of the purchase in the app. A deduction happens once per reason and reference: repeating it returns
-             *     the first response, and a different amount is refused.
+             *     the first response, and a different amount is refused. After its reversal, it is refused too.
              * @example order-4711
              */
             reference_id?: string | null;
@@ -2738,7 +2741,8 @@ export interface components {
             visibility?: components["schemas"]["LeagueVisibility"] | null;
             counts_from?: components["schemas"]["LeagueCountsFrom"] | null;
             /**
-             * @description Whether to create a private chat room, which members join and leave with the league.
+             * @description Whether to create a private chat room, which members join and leave with the league. Requires `max_members` of at
+             *     most 1,000.
              * @default false
              */
             chat?: boolean | null;
@@ -2887,7 +2891,7 @@ export interface components {
              */
             name: string | null;
             /**
-             * @description Absent without a picture: clients that know three fields see them unchanged, and a page of 100 rows stays small.
+             * @description Absent without a picture.
              * @example https://md.example.org/api/avatars/0123456789abcdef0123456789abcdef.jpg
              */
             avatar_url?: string;
@@ -3115,6 +3119,7 @@ export interface components {
             role: components["schemas"]["LeagueRole"];
             /**
              * Format: int64
+             * @description Estimated in a large league whose table cannot be read.
              * @example 3
              */
             rank: number;
@@ -7768,6 +7773,15 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
+            /** @description The answer has 50 revisions and keeps the last one (`too_many_revisions`) */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
             413: components["responses"]["TooLarge"];
             422: components["responses"]["Invalid"];
             429: components["responses"]["RateLimited"];
@@ -7958,7 +7972,15 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            409: components["responses"]["InProgress"];
+            /** @description The caller has created 100 rooms (`too_many_rooms`) */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
             413: components["responses"]["TooLarge"];
             422: components["responses"]["Invalid"];
             /** @description Too many requests; retry after `Retry-After` seconds */
@@ -9720,7 +9742,7 @@ export interface operations {
                     "application/json": components["schemas"]["ErrorBody"];
                 };
             };
-            /** @description The caller has no joker left in the tournament (`no_joker_left`) */
+            /** @description The caller has no joker left in the tournament (`no_joker_left`), or the prediction has 50 revisions and keeps the last one (`too_many_revisions`) */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -9775,7 +9797,15 @@ export interface operations {
             };
             401: components["responses"]["Unauthenticated"];
             403: components["responses"]["Suspended"];
-            409: components["responses"]["InProgress"];
+            /** @description The deduction with this reference was reversed (`reversed`), or a request with the same idempotency key is in progress (`idempotency_in_progress`) */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorBody"];
+                };
+            };
             413: components["responses"]["TooLarge"];
             422: components["responses"]["Invalid"];
             429: components["responses"]["RateLimited"];

@@ -64,7 +64,11 @@ export async function verifyReceipt(proof: unknown, options: { chain?: unknown }
   require(receipt.event ===
     seal.event, "event", `the receipt is for match ${receipt.event}, the seal for match ${seal.event}`);
   require(receipt.acceptedAt < seal.startTime, "event", "the prediction was accepted after the start of the match");
-  require(receipt.acceptedAt <= seal.sealedAt, "event", "the prediction was accepted after its match was sealed");
+  const afterSeal = receipt.acceptedAt - seal.sealedAt;
+  require(afterSeal <= clockStep, "event", "the prediction was accepted after its match was sealed");
+  if (afterSeal > 0n && afterSeal <= clockStep) {
+    flag("clock", `the prediction is dated after seal ${seal.sequence}`);
+  }
   const root = await rootFromPath(bytes(receipt.leafHash), index, seal.count, path);
   require(root === seal.root, "inclusion", `the inclusion path does not lead to the root of seal ${seal.sequence}`);
   await verifyHash(seal, require);
@@ -86,6 +90,9 @@ export async function verifyReceipt(proof: unknown, options: { chain?: unknown }
 
 /** Delay of a seal that is not worth a flag. Sealing takes seconds, and minutes only with millions of predictions. */
 const lateAfterMinutes = 5n;
+
+/** Microseconds by which a correction of the clock can date a prediction after its seal. Less is flagged, more is refused. */
+const clockStep = 60_000_000n;
 
 type Require = (holds: boolean, check: VerificationCheck, detail: string) => void;
 type Flag = (flag: VerificationFlag, detail: string) => void;

@@ -66,8 +66,9 @@ use crate::{
         title = "Matchday",
         description = "The backend for sports-match social apps. Responses have `data`, lists also `meta`. Errors have \
                        a `message` for people and a stable `code` for programs; a 422 also has `errors` by field. \
-                       Timestamps are in UTC with three fraction digits. Every response has an `X-Request-Id`. A POST \
-                       with a token and an `Idempotency-Key` is performed once, however often it is sent.",
+                       Timestamps are in UTC with three fraction digits, except receipts and seals, which have six. \
+                       Every response has an `X-Request-Id`. A POST with a token and an `Idempotency-Key` is performed \
+                       once, however often it is sent.",
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
     ),
     components(schemas(ErrorBody, StreamEvent, StreamMatch, StreamResult, StreamTally, StreamPoints, StreamRank, StreamLeagueRank, StreamRound, StreamChat, ChatSender)),
@@ -128,8 +129,8 @@ fn features() -> OpenApiRouter<App> {
         .merge(sms::routes())
 }
 
-/// Routes without compression and idempotency layers: cached pages, which are stored compressed, or whose hashes hardly
-/// compress, images, and the live stream, which never ends. None of them accepts a POST.
+/// Routes without compression and idempotency layers: cached pages, which are stored compressed; lists of seals, which are
+/// not compressed for each request, to save CPU; images; and the live stream, which never ends. None of them accepts a POST.
 fn bare_features() -> OpenApiRouter<App> {
     OpenApiRouter::with_openapi(Description::openapi())
         .merge(matches::cached_routes())

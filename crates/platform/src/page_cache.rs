@@ -21,6 +21,7 @@ use std::{
 use bytes::Bytes;
 use flate2::{Compression, write::GzEncoder};
 use http::HeaderValue;
+use quick_cache::{DefaultHashBuilder, OptionsBuilder, sync::DefaultLifecycle};
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
@@ -40,7 +41,7 @@ const REBUILDS: Limit = Limit { name: "page_rebuilds", burst: 10, every: Duratio
 /// Number of pages that share a build at the same time.
 const BUILDS: usize = 2_000;
 
-/// Expected number of pages. A cache on a machine with many cores is not divided into parts that are too small for a page.
+/// Expected number of pages.
 const EXPECTED_PAGES: usize = 256;
 
 /// Bytes of a page besides its bodies: key, validator and counters.
@@ -71,7 +72,7 @@ impl Page {
         Self { body, etag, gzipped: OnceLock::new(), built, generation }
     }
 
-    /// Compressed body, computed once for all requests.
+    /// Compressed body, computed once for all requests. Not for pages of [`PageCache::uncompressed`].
     pub fn gzipped(&self) -> Bytes {
         self.gzipped
             .get_or_init(|| {
@@ -87,11 +88,14 @@ impl Page {
 /// Counts the bytes of pages. A compressed body is counted from the start, because a weight must not change, and as large
 /// as the body.
 #[derive(Clone, Debug)]
-struct ByBytes;
+struct ByBytes {
+    /// Number of bodies that a page can have: plain and compressed, or only plain.
+    bodies: usize,
+}
 
 impl<K> quick_cache::Weighter<K, Arc<Page>> for ByBytes {
     fn weight(&self, _: &K, page: &Arc<Page>) -> u64 {
-        (AROUND_BODIES + 2 * page.body.len()) as u64
+        (AROUND_BODIES + self.bodies * page.body.len()) as u64
     }
 }
 
@@ -127,7 +131,24 @@ impl<E> Default for Build<E> {
 impl<K: Hash + Eq + Clone + Send + Sync + 'static, E> PageCache<K, E> {
     /// Creates a cache of pages with at most this number of bytes.
     pub fn new(keep: Duration, bytes: u64) -> Self {
-        let pages = quick_cache::sync::Cache::with_weighter(EXPECTED_PAGES, bytes, ByBytes);
+        Self::of(keep, bytes, ByBytes { bodies: 2 })
+    }
+
+    /// The same for pages that are never compressed: only their plain bodies count.
+    pub fn uncompressed(keep: Duration, bytes: u64) -> Self {
+        Self::of(keep, bytes, ByBytes { bodies: 1 })
+    }
+
+    fn of(keep: Duration, bytes: u64, weighter: ByBytes) -> Self {
+        // With several shards, each would have a part of the bytes only, and refuse a page that is larger.
+        let options = OptionsBuilder::new()
+            .shards(1)
+            .estimated_items_capacity(EXPECTED_PAGES)
+            .weight_capacity(bytes)
+            .build()
+            .expect("both capacities are set");
+        let (hasher, lifecycle) = (DefaultHashBuilder::default(), DefaultLifecycle::default());
+        let pages = quick_cache::sync::Cache::with_options(options, weighter, hasher, lifecycle);
         Self {
             kept: Arc::new(Kept { pages, is_swept: AtomicBool::new(false) }),
             builds: quick_cache::sync::Cache::new(BUILDS),
@@ -357,6 +378,18 @@ mod tests {
             kept = kept.max(pages);
         }
         assert!(kept >= 50, "only {kept} pages fit");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn page_that_needs_most_of_the_bytes_is_kept() {
+        const BOUND: u64 = 1_000_000;
+        let keep = Duration::from_secs(1);
+        let caches: [(PageCache<u8, Infallible>, usize); 2] =
+            [(PageCache::new(keep, BOUND), 450_000), (PageCache::uncompressed(keep, BOUND), 900_000)];
+        for (cache, bytes) in caches {
+            let Ok(page) = cache.get(0, async || Ok(random_body(0, bytes))).await else { unreachable!() };
+            assert_eq!((page.body.len(), cache.size()), (bytes, (1, 900_000 + AROUND_BODIES as u64)));
+        }
     }
 
     #[tokio::test(start_paused = true)]

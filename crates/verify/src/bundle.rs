@@ -9,8 +9,8 @@ use scoring::{Hit, Margin, Multiplier, Outcome, RuleSet, Terms};
 use serde_json::Value;
 
 use crate::{
-    chain::{Chain, verify_hash, verify_number},
-    fields::{Fields, Hash, Malformed, Pseudonym, Receipt, Seal, VERSION},
+    chain::{Chain, verify_follows, verify_hash, verify_number},
+    fields::{CLOCK_STEP, Fields, Hash, Malformed, Pseudonym, Receipt, Seal, VERSION},
     input::{self, InputError},
     report::{Check, Flag, Report},
     tree,
@@ -30,7 +30,7 @@ struct Match {
     terms: TermsOfMatch,
     start_time: i64,
     outcome: Outcome,
-    /// Time of the first result.
+    /// Time of the first result that is not void.
     decided_at: Option<i64>,
 }
 
@@ -127,6 +127,8 @@ struct Bundle {
     predictors: HashSet<(u64, Pseudonym)>,
     /// Number of withheld predictions by match.
     withheld: BTreeMap<u64, u64>,
+    /// Number of predictions by match that are dated after the seal, by no more than a correction of the clock.
+    after_seal: BTreeMap<u64, u64>,
     /// Number of jokers in matches with a result, by user and rule set.
     jokers: BTreeMap<(Pseudonym, u64), u64>,
     totals: HashMap<Pseudonym, Totals>,
@@ -135,7 +137,8 @@ struct Bundle {
 }
 
 /// Verifies a bundle line by line: order of the lines, leaf hashes, all seals of each match, count and root of the latest
-/// one, and every row of the table; with a chain also that it is valid and has these seals, and no others of their matches.
+/// one, seals that follow each other in the chain, and every row of the table; with a chain also that it is valid and has
+/// these seals, and no others of their matches.
 pub fn verify(lines: impl BufRead, file: &str, chain: Option<&Chain>) -> Result<Report, InputError> {
     let mut bundle = Bundle::default();
     let mut is_first = true;
@@ -270,10 +273,14 @@ impl Bundle {
             format!("a prediction of match {event} has the hash {computed}, not {leaf_hash}")
         });
         if let Some(seal) = self.latest.get(&event) {
-            let is_in_time = receipt.accepted_at < seal.start_time && receipt.accepted_at <= seal.sealed_at;
+            let after_seal = receipt.accepted_at - seal.sealed_at;
+            let is_in_time = receipt.accepted_at < seal.start_time && after_seal <= CLOCK_STEP;
             report.require(is_in_time, Check::Event, || {
                 format!("the prediction of match {event} by {pseudonym} was accepted after the start or the seal")
             });
+            if is_in_time && after_seal > 0 {
+                *self.after_seal.entry(event).or_default() += 1;
+            }
         }
         let is_first = self.predictors.insert((event, pseudonym));
         report.require(is_first, Check::Row, || format!("{pseudonym} has two predictions of match {event}"));
@@ -348,7 +355,14 @@ impl Bundle {
             });
             self.leaves.insert(*event, leaves);
         }
-        let Some(chain) = chain else { return };
+        let Some(chain) = chain else {
+            for (before, seal) in self.seals.values().zip(self.seals.values().skip(1)) {
+                if before.sequence.checked_add(1) == Some(seal.sequence) {
+                    verify_follows(seal, before, report);
+                }
+            }
+            return;
+        };
         report.add(chain.verify());
         for seal in self.seals.values() {
             chain.verify_holds(seal, report);
@@ -361,8 +375,13 @@ impl Bundle {
         }
     }
 
-    /// Names all seals of matches with several. The predictions of a match can change while it is open again.
+    /// Names all seals of matches with several, because the predictions of a match can change while it is open again.
+    /// Counts predictions that are dated after their seal.
     fn flag_seals(&mut self) {
+        for (event, predictions) in &self.after_seal {
+            let detail = format!("predictions of match {event} that are dated after its seal: {predictions}");
+            self.report.flag(Flag::Clock, detail);
+        }
         for latest in self.latest.values().filter(|latest| latest.event_sequence > 1) {
             let when = |seal: &Seal| match seal.sealed_at - seal.start_time {
                 early if early < 0 => format!("seal {} before its start", seal.sequence),
@@ -450,7 +469,10 @@ fn read_match(fields: Fields<'_>) -> Result<Match, Malformed> {
     for result in fields.array("results")? {
         let result = Fields::of(result, "result")?;
         outcome = read_result(result)?;
-        decided_at = decided_at.or(Some(result.time("recorded_at")?));
+        let recorded_at = result.time("recorded_at")?;
+        if matches!(outcome, Outcome::Result { .. }) {
+            decided_at = decided_at.or(Some(recorded_at));
+        }
     }
     Ok(Match {
         rule_set: fields.number("rule_set_id")?,

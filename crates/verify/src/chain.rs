@@ -44,15 +44,7 @@ impl Chain {
                     report.require(before.sequence.checked_add(1) == Some(sequence), Check::Sequence, || {
                         format!("seal {sequence} follows seal {}", before.sequence)
                     });
-                    if seal.sealed_at < before.sealed_at {
-                        report.flag(Flag::Clock, format!("seal {sequence} is dated before seal {}", before.sequence));
-                    }
-                    report.require(seal.previous == before.hash, Check::Previous, || {
-                        format!(
-                            "seal {sequence} names {} as the hash before it, which is {}",
-                            seal.previous, before.hash
-                        )
-                    });
+                    verify_follows(seal, before, &mut report);
                 }
             }
             // A gap in the chain is reported already.
@@ -100,6 +92,16 @@ impl Chain {
 pub(crate) fn verify_number(seal: &Seal, expected: u32, report: &mut Report) {
     report.require(seal.event_sequence == expected, Check::Sequence, || {
         format!("seal {} is number {} of match {}, not {expected}", seal.sequence, seal.event_sequence, seal.event)
+    });
+}
+
+/// Verifies that a seal names the hash of the one before it in the chain, and is not dated before it.
+pub(crate) fn verify_follows(seal: &Seal, before: &Seal, report: &mut Report) {
+    if seal.sealed_at < before.sealed_at {
+        report.flag(Flag::Clock, format!("seal {} is dated before seal {}", seal.sequence, before.sequence));
+    }
+    report.require(seal.previous == before.hash, Check::Previous, || {
+        format!("seal {} names {} as the hash before it, which is {}", seal.sequence, seal.previous, before.hash)
     });
 }
 

@@ -281,6 +281,9 @@ pub(crate) struct Seal {
 /// Delay of a seal that is not worth a flag. Sealing takes seconds, and minutes only with millions of predictions.
 const LATE_AFTER_MINUTES: i64 = 5;
 
+/// Microseconds by which a correction of the clock can date a prediction after its seal. Less is flagged, more is refused.
+pub(crate) const CLOCK_STEP: i64 = 60_000_000;
+
 impl Seal {
     /// Whole minutes from the start of the match to the seal, if that is too long.
     pub(crate) fn minutes_late(&self) -> Option<i64> {

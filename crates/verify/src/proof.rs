@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::{
     chain::{Chain, verify_hash},
-    fields::{Fields, Hash, Malformed, Receipt, Seal, read_hash},
+    fields::{CLOCK_STEP, Fields, Hash, Malformed, Receipt, Seal, read_hash},
     report::{Check, Flag, Report},
     tree::root_from_path,
 };
@@ -29,9 +29,13 @@ pub fn verify(value: &Value, chain: Option<&Chain>) -> Result<Report, Malformed>
     report.require(receipt.accepted_at < seal.start_time, Check::Event, || {
         "the prediction was accepted after the start of the match".to_owned()
     });
-    report.require(receipt.accepted_at <= seal.sealed_at, Check::Event, || {
+    let after_seal = receipt.accepted_at - seal.sealed_at;
+    report.require(after_seal <= CLOCK_STEP, Check::Event, || {
         "the prediction was accepted after its match was sealed".to_owned()
     });
+    if (1..=CLOCK_STEP).contains(&after_seal) {
+        report.flag(Flag::Clock, format!("the prediction is dated after seal {}", seal.sequence));
+    }
     let root = root_from_path(receipt.leaf_hash, index, seal.count, &path);
     report.require(root == Some(seal.root), Check::Inclusion, || {
         format!("the inclusion path does not lead to the root of seal {}", seal.sequence)

@@ -70,7 +70,7 @@ pub enum Flag {
     Withheld,
     /// A user played more jokers than the rule set allows.
     Jokers,
-    /// A seal or a bundle is dated before a seal that it follows.
+    /// A seal or a bundle is dated before a seal that it follows, or a prediction soon after its seal.
     Clock,
     /// A line has a field that the format does not have.
     UnknownField,

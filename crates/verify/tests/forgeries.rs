@@ -356,6 +356,41 @@ fn seals_of_a_match_that_are_left_out_are_refused() {
 }
 
 #[test]
+fn neighbouring_seals_are_compared_without_a_chain() {
+    let files = |count: usize, at: i64| {
+        let leaves = &predictions()[..count];
+        let mut files = Files::new();
+        files.seal(1, 1, leaves, START, SEALED);
+        files.seal(2, 1, &[], START, at);
+        files.event(1, START, &[]);
+        files.event(2, START, &[]);
+        files.predictions(shown(leaves));
+        files
+    };
+    let checks = |files: &Files| -> Vec<&str> {
+        let report = bundle::verify(files.text().as_bytes(), "bundle", None).expect("a bundle");
+        let failed = report.failures.iter().map(|failure| failure.check.name());
+        failed.chain(report.flags.iter().map(|flagged| flagged.flag.name())).collect()
+    };
+    assert!(checks(&files(2, SEALED)).is_empty());
+    assert_eq!(checks(&files(2, SEALED - 1)), ["clock"]);
+    // A prediction is removed, and the seal replaced.
+    let (mut forged, original) = (files(1, SEALED), files(2, SEALED));
+    let second = original.first("seal") + 1;
+    forged.lines[second] = original.lines[second].clone();
+    assert_eq!(checks(&forged), ["previous"]);
+    // Nothing follows from seals with another one between.
+    let mut files = Files::new();
+    files.seal(1, 1, &[], START, SEALED);
+    files.seal(77, 1, &[], START, SEALED);
+    files.lines.pop();
+    files.seal(2, 1, &[], START, SEALED);
+    files.event(1, START, &[]);
+    files.event(2, START, &[]);
+    assert!(checks(&files).is_empty());
+}
+
+#[test]
 fn chain_with_a_number_twice_or_a_gap_is_refused() {
     for number in [1, 3] {
         let report = Chain::read(&json!(resealed(number).chain)).expect("a chain").verify();
@@ -391,13 +426,20 @@ fn predictions_accepted_after_the_start_or_the_seal_are_refused() {
     let (code, checks) = with(&[anne, ben], &[HOME_WIN]).outcome();
     assert!(code == 1 && checks.contains("event"), "{code} {checks:?}");
     // Sealed an hour before the start, with a prediction that is dated after the seal.
-    ben.accepted_at = START - MINUTE;
-    let mut files = Files::new();
-    files.seal(1, 1, &[anne, ben], START, START - HOUR);
-    files.event(1, START, &[HOME_WIN]);
-    files.predictions(shown(&[anne, ben]));
-    let files = files.rows(&[(ANNE, 60, 1, 1), (BEN, -20, 0, 0)]);
-    assert_eq!(files.outcome(), (1, BTreeSet::from(["event"])));
+    let outcome = |after_seal: i64| {
+        let ben = Leaf { accepted_at: START - HOUR + after_seal, ..ben };
+        let mut files = Files::new();
+        files.seal(1, 1, &[anne, ben], START, START - HOUR);
+        files.event(1, START, &[HOME_WIN]);
+        files.predictions(shown(&[anne, ben]));
+        files.rows(&[(ANNE, 60, 1, 1), (BEN, -20, 0, 0)]).outcome()
+    };
+    assert_eq!(outcome(59 * MINUTE), (1, BTreeSet::from(["event"])));
+    assert_eq!(outcome(MINUTE + 1), (1, BTreeSet::from(["event"])));
+    // The clock may have been corrected.
+    assert_eq!(outcome(MINUTE), (3, BTreeSet::from(["clock"])));
+    assert_eq!(outcome(1), (3, BTreeSet::from(["clock"])));
+    assert_eq!(outcome(0), (0, BTreeSet::new()));
 }
 
 #[test]
@@ -416,6 +458,25 @@ fn late_seals_are_flagged() {
     let event = files.first("event");
     files.lines[event]["results"][0]["recorded_at"] = json!(text(START));
     assert_eq!(files.outcome(), (3, BTreeSet::from(["late_seal"])));
+}
+
+#[test]
+fn abandoned_match_that_is_replayed_is_only_resealed() {
+    // Each start is sealed on time. The void result between them decides nothing.
+    let replay = START + 3 * HOUR;
+    let mut files = Files::new();
+    files.seal(1, 1, &predictions(), START, SEALED);
+    files.seal(1, 2, &predictions(), replay, replay + 2 * SECOND);
+    files.event(1, replay, &[HOME_WIN, HOME_WIN]);
+    let event = files.first("event");
+    files.lines[event]["results"][0] = json!({
+        "revision": 1, "status": "abandoned", "home_score": null, "away_score": null, "advanced": null,
+        "recorded_at": text(START + HOUR),
+    });
+    files.lines[event]["results"][1]["recorded_at"] = json!(text(replay + 2 * HOUR));
+    files.predictions(shown(&predictions()));
+    let files = files.rows(&[(ANNE, 60, 1, 1), (BEN, -20, 0, 0)]);
+    assert_eq!(files.outcome(), (3, BTreeSet::from(["resealed"])), "{}", files.verify());
 }
 
 #[test]

@@ -88,8 +88,8 @@ struct Game<'a> {
     document: Document,
     /// The fans of the demo; `None` for a fan who has another name now.
     fans: Vec<Option<UserId>>,
-    /// Fans for whom the simulation does not act: the one whose login is printed, and those with a session, which only a
-    /// person opens.
+    /// Fans for whom the simulation does not act: the one whose login is printed, and those who have had a session since the
+    /// simulation began, which only a person opens.
     people: HashSet<UserId>,
     pitches: Vec<Pitch>,
     to_come: Vec<Stored>,
@@ -227,7 +227,7 @@ impl<'a> Game<'a> {
     async fn find_people(&mut self) -> anyhow::Result<()> {
         let fans: Vec<i64> = self.fans.iter().flatten().map(|fan| fan.0).collect();
         let first = self.fans.first().copied().flatten();
-        self.people = store::with_session(&self.demo.core.db, &fans).await?.into_iter().chain(first).collect();
+        self.people.extend(store::with_session(&self.demo.core.db, &fans).await?.into_iter().chain(first));
         Ok(())
     }
 

@@ -36,7 +36,8 @@ use crate::{
                        a server key, which an operator creates with `matchday keys create` or in the console. An \
                        operation needs exactly the scope in its `security`. Responses have `data`, lists also `meta`. \
                        Errors have a `message` for people and a stable `code` for programs; a 422 also has `errors` by \
-                       field. Timestamps are in UTC with three fraction digits. Every response has an `X-Request-Id`.",
+                       field. Timestamps are in UTC with three fraction digits, except receipts and seals, which have \
+                       six. Every response has an `X-Request-Id`.",
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
     ),
     components(schemas(ErrorBody, LeagueId)),

@@ -24,7 +24,7 @@ with terms as (
                    case when l.revision is null then p.joker else l.joker end as joker
             from predictions p
             left join prediction_revisions l
-              on l.user_id = p.user_id and l.event_id = case when p.updated_at >= $3 then p.event_id end
+              on l.user_id = p.user_id and l.event_id = $1 and l.event_id = case when p.updated_at >= $3 then p.event_id end
              and l.made_at < $3 and l.replaced_at >= $3
             where p.event_id = $1 and (p.updated_at < $3 or l.revision is not null)
         ) c

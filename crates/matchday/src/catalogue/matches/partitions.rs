@@ -15,9 +15,9 @@ pub async fn add(executor: impl PgExecutor<'_>) -> sqlx::Result<i32> {
     sqlx::query_scalar!(r#"select add_event_partitions() as "added!""#).fetch_one(executor).await
 }
 
-/// Number of locks that a statement on predictions can hold for each partition, and other locks of its transaction. A
+/// Number of locks that a transaction on predictions can hold for each partition, with a margin, and its other locks. A
 /// generic plan locks all partitions of both tables, with their indexes, before it leaves out those that it does not need.
-const LOCKS_PER_PARTITION: i64 = 8;
+const LOCKS_PER_PARTITION: i64 = 9;
 const OTHER_LOCKS: i64 = 16;
 
 /// Setting `max_locks_per_transaction` of a database that has too small a lock table for its partitions.

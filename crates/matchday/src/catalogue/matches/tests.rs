@@ -553,3 +553,21 @@ async fn list_from_memory_equals_list_from_the_router() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn pages_of_any_parameters_are_counted_in_bytes() {
+    TestApp::run_with(&[("MATCHDAY_PAGES__KEEP", "1h")], async |app| {
+        app.fixtures().a_match("m").put().await;
+        let user = app.user().await;
+        let mut sent = 0;
+        for number in 0..100 {
+            let body = user.get(&format!("/api/auth/events?per_page={}&page=1", number % 99 + 1)).await.expect(200);
+            user.get(&format!("/api/auth/events?page={}", i64::MAX - number)).await.expect(200);
+            sent += u64::from(number < 99) * body.to_string().len() as u64;
+        }
+        let (pages, bytes) = app.app.matches.cached();
+        assert!((199..=200).contains(&pages), "{pages} pages");
+        assert!((sent..sent + 200 * 4_096).contains(&bytes), "{bytes} bytes of {sent}");
+    })
+    .await;
+}

@@ -66,7 +66,8 @@ impl ChatMessage {
         let mut texts = texts.into_iter().filter(|text| !text.trim().is_empty());
         let body = texts.next()?;
         for text in texts {
-            if text != body && !others.contains(&text) {
+            // Spaces around a text, which formatted texts lack, make no other text of it.
+            if std::iter::once(&body).chain(&others).all(|other| other.trim() != text.trim()) {
                 others.push(text);
             }
         }
@@ -113,6 +114,10 @@ mod tests {
         assert_eq!(
             texts_of(&json!({"msgtype": "m.text", "body": "one", "formatted_body": "t<b>wo</b>"})),
             ["one", "two"]
+        );
+        assert_eq!(
+            texts_of(&json!({"msgtype": "m.text", "body": " one ", "formatted_body": "<b>one</b> "})),
+            [" one "]
         );
         assert_eq!(
             texts_of(&json!({"msgtype": "m.image", "body": "caption", "filename": "f.png"})),

@@ -25,8 +25,9 @@ use super::{
 };
 
 /// Number of letters of a message that are checked, in all its texts and after normalisation. Longer messages are removed, so
-/// that no text can hide behind another. An edit with 4,000 letters has them four times.
-pub const MOST_LETTERS: usize = 16_000;
+/// that no text can hide behind another. A formatted edit has its letters four times: as the new text and as the text for
+/// older clients, each plain and formatted. One of 8,000 letters is checked; an event of 64 KiB has room for about 16,000.
+pub const MOST_LETTERS: usize = 32_000;
 
 /// Number of characters of a pattern.
 pub const PATTERN_LENGTH: usize = 500;

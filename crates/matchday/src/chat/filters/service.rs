@@ -41,8 +41,9 @@ use crate::{
 
 /// Interval at which processes look for changed patterns. They apply a change within five seconds, also without NATS.
 const REFRESH: Duration = Duration::from_secs(3);
-/// Time in which the messages of a push are checked. A hundred of the worst messages take less; only patterns of operators
-/// can take longer. The homeserver sends its pushes in order, so a push that takes too long would stop all later ones.
+/// Time in which the messages of a push are checked. Ordinary messages are checked first and take a small part of it; only
+/// long ones with slow patterns of operators should take longer. The homeserver sends its pushes in order, so a push that
+/// takes too long would stop all later ones.
 const CHECKED_WITHIN: Duration = Duration::from_secs(3);
 /// Subject of the message after a pattern was added or removed.
 const CHANGED: &str = "wake.filters";
@@ -198,11 +199,16 @@ impl Filters {
     fn check_text(&self, room: &str, sender: &str, forms: &Forms, event_id: Option<&str>) -> Option<Hit> {
         let inner = &*self.inner;
         let patterns = self.loaded().map(|loaded| loaded.patterns);
+        let Settings { words, links, repeats, invitations, allowed_domains, repeats_allowed, .. } = &inner.settings;
+        let is_on = |check: &Check| check.0.is_some();
+        // First, because such a message is removed in any case, and would take the longest to search.
+        let has_patterns = patterns.as_ref().is_some_and(|patterns| !patterns.is_empty());
+        if forms.is_cut && (has_patterns || [words, invitations, links].into_iter().any(is_on)) {
+            return Some(Hit { action: Action::Remove, reason: "length".to_owned(), mute_seconds: None });
+        }
         if let Some(hit) = patterns.as_ref().and_then(|patterns| patterns.find(room, &forms.normalised)) {
             return Some(hit);
         }
-        let Settings { words, links, repeats, invitations, allowed_domains, repeats_allowed, .. } = &inner.settings;
-        let is_on = |check: &Check| check.0.is_some();
         if is_on(words) && rules::has_listed_word(forms) {
             return self.built_in(*words, "words");
         }
@@ -211,10 +217,6 @@ impl Filters {
         }
         if is_on(links) && rules::has_link(forms, allowed_domains) {
             return self.built_in(*links, "links");
-        }
-        let has_patterns = patterns.is_some_and(|patterns| !patterns.is_empty());
-        if forms.is_cut && (has_patterns || [words, invitations, links].into_iter().any(is_on)) {
-            return Some(Hit { action: Action::Remove, reason: "length".to_owned(), mute_seconds: None });
         }
         let now = inner.clock.now();
         if is_on(repeats) && inner.repeats.exceeds(sender, forms, event_id, *repeats_allowed, now) {
@@ -265,10 +267,13 @@ impl Filters {
         Ok(judged)
     }
 
-    /// Checks pushed messages on the caller's thread. Messages that are left after `limit` are not checked, and a panic
-    /// concerns one message: the homeserver repeats a push that fails, so one message could stop all others.
-    pub(super) fn check_all(&self, messages: Vec<ChatMessage>, limit: Duration) -> Checked {
+    /// Checks pushed messages on the caller's thread, the shortest first, so that long ones do not use up the time of ordinary
+    /// ones. Messages that are left after `limit` are not checked, and a panic concerns one message: the homeserver repeats
+    /// a push that fails, so one message could stop all others.
+    pub(super) fn check_all(&self, mut messages: Vec<ChatMessage>, limit: Duration) -> Checked {
         let began = Instant::now();
+        // A stable sort, so that equal messages are counted in the order in which they were sent.
+        messages.sort_by_key(|message| message.texts().map(str::len).sum::<usize>());
         let mut all = Checked::default();
         for message in messages {
             if self.is_released(&message) {

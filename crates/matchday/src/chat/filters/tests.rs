@@ -149,9 +149,18 @@ async fn worst_messages_do_not_hold_up_their_push() {
         // The text of a long message counts after normalisation, in all its forms together.
         let refused = stage.post(&user, &"\u{fdfa}".repeat(2_000)).await.expect(422);
         assert_eq!(refused["code"], "message_refused");
-        let (half, other) = ("word ".repeat(1_700), "text ".repeat(1_700));
+        let (half, other) = ("word ".repeat(3_300), "text ".repeat(3_300));
         stage.push(&json!({"msgtype": "m.text", "body": half})).await;
         stage.push(&json!({"msgtype": "m.text", "body": half, "formatted_body": format!("<b>{half}</b>")})).await;
+        assert_eq!(removed(app).await.len(), 15);
+        // An ordinary edit of a long message, with its fallback for older clients.
+        let old = "line ".repeat(1_590);
+        let formatted =
+            |text: &str| json!({"msgtype": "m.text", "body": text, "formatted_body": format!("<p>{text}</p>!")});
+        let mut edit = formatted(&format!("* {old}"));
+        edit["m.new_content"] = formatted(&old);
+        edit["m.relates_to"] = json!({"rel_type": "m.replace", "event_id": "$original"});
+        stage.push(&edit).await;
         assert_eq!(removed(app).await.len(), 15);
         stage.push(&json!({"msgtype": "m.text", "body": half, "formatted_body": other})).await;
         assert_eq!(removed(app).await.len(), 16);
@@ -166,10 +175,10 @@ async fn length_is_free_if_no_filter_reads_texts() {
     let changes: Vec<(&str, &str)> = changes.iter().map(|key| (key.as_str(), "off")).collect();
     TestApp::run_with(&changes, async |app| {
         let stage = Stage::new(app).await;
-        stage.say(&"long ".repeat(4_000)).await;
+        stage.say(&"long ".repeat(7_000)).await;
         assert!(removed(app).await.is_empty());
         app.app.filters.add(&pattern("spoiler", Action::Remove), &ola()).await.expect("added");
-        stage.say(&"longer ".repeat(4_000)).await;
+        stage.say(&"longer ".repeat(5_000)).await;
         assert_eq!(removals(app).await.first().map(|(_, _, reason, _)| reason.as_str()), Some("length"));
         published_removals(app).await;
     })

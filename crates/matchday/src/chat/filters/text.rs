@@ -345,7 +345,7 @@ mod tests {
             "b&#000000000097;d",
             "b&#x000000000061;d",
             "&#98;&#97;&#100;",
-            "ba\0d",
+            "b\0ad",
             "b<style>q</style>ad",
             "b<script>'</b>'</script>ad",
             "b<svg><style></svg>ad",

@@ -35,7 +35,10 @@ struct Events {
 impl Events {
     fn read(body: &[u8]) -> serde_json::Result<Self> {
         let events = serde_json::from_slice::<Transaction<'_>>(body)?.events;
-        // The homeserver repeats a transaction that fails, so a message that causes a panic must not fail it.
+        // The homeserver repeats a transaction that fails, so an event that causes a panic must not fail it.
+        let pushed =
+            |raw: &RawValue| catch_unwind(|| Pushed::read(raw.get())).unwrap_or_else(|_| Pushed::unreadable(raw.get()));
+        let shown = |raw: &RawValue| catch_unwind(|| ViewEvent::read(raw.get())).unwrap_or_default();
         let message = |raw: &RawValue| {
             catch_unwind(|| ChatMessage::read(raw.get())).unwrap_or_else(|_| {
                 metrics::counter!("matchday_filter_messages_total", "outcome" => "unchecked").increment(1);
@@ -43,8 +46,8 @@ impl Events {
             })
         };
         Ok(Self {
-            pushed: events.iter().map(|raw| Pushed::read(raw.get())).collect(),
-            shown: events.iter().filter_map(|raw| ViewEvent::read(raw.get())).collect(),
+            pushed: events.iter().map(|raw| pushed(raw)).collect(),
+            shown: events.iter().filter_map(|raw| shown(raw)).collect(),
             messages: events.iter().filter_map(|raw| message(raw)).collect(),
         })
     }

@@ -127,6 +127,20 @@ impl Pushed {
             },
         }
     }
+
+    /// An event whose reading failed unexpectedly.
+    pub(super) fn unreadable(raw: &str) -> Self {
+        Self {
+            event_id: unnamed(raw),
+            matrix_room: String::new(),
+            kind: String::new(),
+            sender: String::new(),
+            state_key: None,
+            sent_at: OffsetDateTime::UNIX_EPOCH,
+            content: None,
+            fault: Some("reading it failed".to_owned()),
+        }
+    }
 }
 
 fn read(value: &Value) -> Result<Pushed, String> {

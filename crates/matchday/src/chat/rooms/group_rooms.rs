@@ -24,7 +24,7 @@ impl Rooms {
         owner: UserId,
         name: &str,
     ) -> sqlx::Result<RoomId> {
-        let (alias, now) = (self.fresh_alias("league"), self.inner.clock.now());
+        let (alias, now) = (self.fresh_alias("room"), self.inner.clock.now());
         let row = NewRow {
             alias: &alias,
             name,
@@ -40,6 +40,16 @@ impl Rooms {
             return Ok(room.id);
         }
         Ok(store::of_league(connection, league).await?.ok_or(sqlx::Error::RowNotFound)?.id)
+    }
+
+    /// Number of league rooms whose creator a user is, apart from the room of this league. Also of deleted leagues.
+    pub async fn count_league_rooms(
+        &self,
+        connection: &mut PgConnection,
+        creator: UserId,
+        except: LeagueId,
+    ) -> sqlx::Result<i64> {
+        store::count_league_rooms(connection, creator, except).await
     }
 
     /// Creates a planned room on the homeserver, unless it exists there.

@@ -259,6 +259,12 @@ impl Rooms {
             _ if room.is_private => return Err(RoomError::NotAllowed),
             _ => {}
         }
+        // An invitation may be older than the end of the user's membership in the league.
+        if let Some(league) = room.league_id
+            && !store::is_in_league(&self.inner.db, league, user).await?
+        {
+            return Err(RoomError::NotAllowed);
+        }
         let account = self.inner.accounts.find(user).await?;
         if account.is_some_and(|account| account.muted_at.is_some()) {
             return Err(RoomError::Muted);

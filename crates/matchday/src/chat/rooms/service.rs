@@ -607,6 +607,11 @@ impl Rooms {
                 return Err(RoomError::NotAllowed);
             }
             let membership = self.invite_by_bot(guest.id, &room).await?;
+            // A guest may have left the league in the meantime, when there was no invitation to withdraw yet.
+            if !store::is_in_league(&inner.db, league, guest.id).await? {
+                self.dismiss(guest.id, address).await?;
+                return Err(RoomError::NotAllowed);
+            }
             return if membership == Membership::Join { Err(RoomError::AlreadyMember) } else { Ok(()) };
         }
         inner.chat.account(guest.id).await?;

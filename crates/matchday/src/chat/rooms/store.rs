@@ -137,6 +137,21 @@ pub(super) async fn is_in_league(executor: impl PgExecutor<'_>, league: LeagueId
     .await
 }
 
+/// Number of league rooms whose creator a user is, apart from the room of this league. Also of deleted leagues.
+pub(super) async fn count_league_rooms(
+    connection: &mut PgConnection,
+    creator: UserId,
+    except: LeagueId,
+) -> sqlx::Result<i64> {
+    sqlx::query_scalar!(
+        r#"select count(*) as "count!" from rooms where creator_id = $1 and league_id <> $2"#,
+        creator.0,
+        except.0,
+    )
+    .fetch_one(connection)
+    .await
+}
+
 pub(super) async fn set_creator(connection: &mut PgConnection, room: RoomId, creator: UserId) -> sqlx::Result<()> {
     sqlx::query!("update rooms set creator_id = $2 where id = $1", room.0, creator.0).execute(connection).await?;
     Ok(())

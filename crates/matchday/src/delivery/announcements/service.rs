@@ -213,7 +213,9 @@ impl Announcements {
                 let ScoresFact { event_id, result_revision } = read(delivery)?;
                 let teams = store::teams(&self.db, event_id).await.map_err(Failure::retry)?;
                 let Some((home, away)) = teams else { return Ok(()) };
-                let post = Post::BestPredictors { home, away, is_corrected: result_revision > 1 };
+                let is_corrected =
+                    store::had_scores(&self.db, event_id, result_revision).await.map_err(Failure::retry)?;
+                let post = Post::BestPredictors { home, away, is_corrected };
                 self.in_all_rooms(homeserver, event_id, id, &post).await
             }
             rounds::COMPLETED => {

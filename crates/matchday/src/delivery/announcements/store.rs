@@ -45,6 +45,20 @@ pub(super) async fn teams(executor: impl PgExecutor<'_>, event: MatchId) -> sqlx
     Ok(row.map(|row| (row.home, row.away)))
 }
 
+/// Whether users had points for an earlier result of a match before they had them for this one.
+pub(super) async fn had_scores(executor: impl PgExecutor<'_>, event: MatchId, revision: i64) -> sqlx::Result<bool> {
+    sqlx::query_scalar!(
+        r#"select exists (select 1 from event_results e
+                          join event_results r on r.event_id = e.event_id and r.applied_at > e.applied_at
+                          where e.event_id = $1 and e.revision < $2 and e.home_score is not null and r.revision = $2)
+           as "had!""#,
+        event.0,
+        revision,
+    )
+    .fetch_one(executor)
+    .await
+}
+
 pub(super) async fn usernames(executor: impl PgExecutor<'_>, users: &[i64]) -> sqlx::Result<Vec<(UserId, String)>> {
     let rows =
         sqlx::query!(r#"select user_id as "user_id: UserId", username from users where user_id = any($1)"#, users,)

@@ -13,9 +13,15 @@ use super::{rules::Report, service::Mentions};
 
 /// Takes a report of an event. Keys that are not known are rejected, and the homeserver deletes their pushers.
 pub(super) async fn take_notification(State(mentions): State<Mentions>, body: Bytes) -> Response {
-    let Ok(report) = serde_json::from_slice::<Report>(&body) else {
-        let error = json!({"errcode": "M_BAD_JSON", "error": "Not a valid notification."});
-        return (StatusCode::BAD_REQUEST, Json(error)).into_response();
+    let report = match serde_json::from_slice::<Report>(&body) {
+        Ok(report) => report,
+        Err(error) => {
+            // The error itself may contain text of the message.
+            let (kind, column) = (error.classify(), error.column());
+            tracing::warn!(?kind, column, "report of a mention was not readable; the homeserver will repeat it");
+            let error = json!({"errcode": "M_BAD_JSON", "error": "Not a valid notification."});
+            return (StatusCode::BAD_REQUEST, Json(error)).into_response();
+        }
     };
     match mentions.receive(report.notification).await {
         Ok(rejected) => Json(json!({"rejected": rejected})).into_response(),

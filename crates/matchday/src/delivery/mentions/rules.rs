@@ -2,7 +2,7 @@
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, value::RawValue};
 use web::ids::UserId;
 
 /// Number of users who are notified of one message.
@@ -44,16 +44,19 @@ pub(super) struct Reported {
     pub(super) room_id: Option<String>,
     pub(super) room_name: Option<String>,
     pub(super) sender: Option<String>,
-    /// Only the number of mentioned users is read.
+    /// Only the number of mentioned users is read. Not parsed with the report: a sender chooses the content freely, and
+    /// the homeserver repeats a report that is refused.
     #[serde(default)]
-    content: Value,
+    content: Option<Box<RawValue>>,
     pub(super) devices: Vec<Pusher>,
 }
 
 impl Reported {
-    /// Whether the message mentions more users than are notified of one.
+    /// Whether the message mentions more users than are notified of one, or may do so because its content is not readable.
     pub(super) fn mentions_too_many(&self) -> bool {
-        let mentioned = self.content.get("m.mentions").and_then(|mentions| mentions.get("user_ids"));
+        let Some(content) = &self.content else { return false };
+        let Ok(content) = serde_json::from_str::<Value>(content.get()) else { return true };
+        let mentioned = content.get("m.mentions").and_then(|mentions| mentions.get("user_ids"));
         mentioned.and_then(Value::as_array).is_some_and(|users| users.len() > MOST_MENTIONED)
     }
 }
@@ -88,7 +91,8 @@ mod tests {
         #[test]
         fn only_lists_of_more_than_ten_users_are_too_many(number in 0_usize..40) {
             let reported = |content: Value| -> Reported {
-                serde_json::from_value(json!({"content": content, "devices": []})).expect("a report")
+                let report = json!({"content": content, "devices": []}).to_string();
+                serde_json::from_str(&report).expect("a report")
             };
             let users: Vec<String> = (0..number).map(|user| format!("@{user}:s")).collect();
             let report = reported(json!({"m.mentions": {"user_ids": users}}));
@@ -97,6 +101,14 @@ mod tests {
             for content in [json!(null), json!([]), json!({"m.mentions": 5}), json!({"m.mentions": {"user_ids": "x"}})] {
                 prop_assert!(!reported(content).mentions_too_many());
             }
+        }
+
+        #[test]
+        fn nested_content_is_a_report_and_mentions_nobody_if_too_deep(depth in 1_usize..2_000) {
+            let content = format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+            let report: Reported =
+                serde_json::from_str(&format!(r#"{{"content": {content}, "devices": []}}"#)).expect("a report");
+            prop_assert_eq!(report.mentions_too_many(), depth > 127);
         }
 
         #[test]

@@ -7,7 +7,7 @@ use platform::{
     Core,
     clock::Clock,
     random::Random,
-    rate_limit::{self, Limit, RateLimiter},
+    rate_limit::{Limit, RateLimiter},
 };
 use sqlx::PgPool;
 use subtle::ConstantTimeEq as _;
@@ -93,7 +93,11 @@ impl Mentions {
         };
         for user_id in highlighted {
             let pair = format!("{sender} {user_id} {room_id}");
-            if !self.take(TO_USER, &pair).await || !self.take(OF_SENDER, &sender).await {
+            if !self.take(TO_USER, &pair).await {
+                continue;
+            }
+            if !self.take(OF_SENDER, &sender).await {
+                self.inner.limits.untake(TO_USER, &pair).await;
                 continue;
             }
             let mention = Mention {
@@ -117,7 +121,7 @@ impl Mentions {
     }
 
     async fn take(&self, limit: Limit, key: &str) -> bool {
-        rate_limit::note(limit.name, self.inner.limits.take(limit, key).await).allowed
+        self.inner.limits.take(limit, key).await.allowed
     }
 
     /// Returns the user whose pusher has this key.

@@ -21,7 +21,8 @@ use crate::{
 const TEXT: &str = "the secret plan";
 
 async fn with_gateway(test: impl AsyncFnOnce(&TestApp, &FcmStandIn)) {
-    let now: phone_push::Now = Arc::new(|| time::macros::datetime!(2026-11-20 15:00 UTC));
+    // Some minutes after the start of the tests' clock, which they move. FCM refuses tokens from the future.
+    let now: phone_push::Now = Arc::new(|| time::macros::datetime!(2026-11-20 15:20 UTC));
     let fcm = FcmStandIn::start(now).await.expect("started");
     let account = std::env::temp_dir().join(unique("account"));
     std::fs::write(&account, fcm.account()).expect("written");
@@ -450,6 +451,21 @@ async fn deleted_sender_notifies_nobody() {
         report("$2").await;
         work_off(app).await;
         assert_eq!(fcm.record().total().attempts, 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn deeply_nested_content_is_accepted() {
+    TestApp::run(async |app| {
+        for depth in [125, 10_000] {
+            let content = format!("{}1{}", r#"{"a":"#.repeat(depth), "}".repeat(depth));
+            let body = format!(
+                r#"{{"notification": {{"event_id": "$1", "room_id": "!r:s", "sender": "@a:s", "content": {content},
+                    "devices": [{{"app_id": "matchday", "pushkey": "AAAA", "tweaks": {{"highlight": true}}}}]}}}}"#
+            );
+            assert_eq!(send(app, body).await, (200, json!({"rejected": ["AAAA"]})), "{depth}");
+        }
     })
     .await;
 }

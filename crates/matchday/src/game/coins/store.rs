@@ -100,11 +100,12 @@ pub(super) async fn by_references(
     let found = sqlx::query!(
         r#"select t.user_id as "user_id: UserId", t.kind as "kind: Kind", t.reason, t.reference, t.remark,
                   t.transaction_id as "id: TransactionId", t.number, t.amount, t.balance,
-                  t.amount + coalesce((select sum(r.amount) from coin_transactions r
-                                       where r.user_id = t.user_id and r.reverses = t.number), 0) = 0 as "is_reversed!"
+                  t.amount + coalesce(v.amount, 0) = 0 as "is_reversed!"
            from unnest($1::bigint[], $2::text[], $3::text[], $4::text[]) as w (user_id, kind, reason, reference)
            join coin_transactions t
              on t.user_id = w.user_id and t.kind = w.kind and t.reason = w.reason and t.reference = w.reference
+           left join lateral (select sum(r.amount) as amount from coin_transactions r
+                              where r.user_id = t.user_id and r.reverses = t.number) v on true
            where ($5::bigint[] is null or t.user_id = any($5))"#,
         &users,
         &kinds as &[&str],

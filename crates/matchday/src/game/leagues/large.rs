@@ -233,11 +233,16 @@ impl LargeTables {
         self.with_settled(copied.shown(page, own, late)?).await
     }
 
-    /// Returns the ranks of these members.
-    pub(super) async fn ranks(&self, league: &League, members: &[Member]) -> Result<CopiedRanks, LeaderboardError> {
+    /// Returns the ranks of these members. `age` is that of the knowledge that there is no result yet.
+    pub(super) async fn ranks(
+        &self,
+        league: &League,
+        members: &[Member],
+        age: Age,
+    ) -> Result<CopiedRanks, LeaderboardError> {
         let name = name(league.id, None);
         let mut found = self.look_up(&name, members, &[]).await?;
-        if found.is_none() && !self.outlines.of(league, None, Age::Second).await?.0.has_results {
+        if found.is_none() && !self.outlines.of(league, None, age).await?.0.has_results {
             let ranks = members.iter().map(|(user, _)| (*user, Ranking { rank: 1, points: 0 })).collect();
             // These ranks are not from a copy, so they are never old.
             return Ok(CopiedRanks { ranks, copied_at: i64::MAX, read_at: 0 });

@@ -82,7 +82,7 @@ impl Leagues {
             let leagues = store::leagues(&inner.db, ids).await?;
             let (large, small): (Vec<&League>, Vec<&League>) =
                 leagues.iter().partition(|league| inner.tables.is_large(league));
-            report(self.large_ranks(&large, &members, &mut copies).await);
+            report(self.large_ranks(&large, &members, since, &mut copies).await);
             if wanted.only_large {
                 continue;
             }
@@ -102,11 +102,12 @@ impl Leagues {
         &self,
         leagues: &[&League],
         members: &BTreeMap<LeagueId, Vec<Member>>,
+        since: Instant,
         copies: &mut Copies,
     ) -> Vec<LeagueRank> {
         let mut ranks = Vec::new();
         let read = |(league, members): (League, Vec<Member>)| async move {
-            (self.inner.tables.copied_ranks(&league, &members).await, league)
+            (self.inner.tables.copied_ranks(&league, &members, since).await, league)
         };
         let some = |league: &&League| {
             let of_league = members.get(&league.id).map(Vec::as_slice).unwrap_or_default();
@@ -119,7 +120,9 @@ impl Leagues {
                 Ok(copied) => copied,
                 Err(error) => {
                     tracing::debug!(%error, league = league.id.0, "ranks of a large league could not be read");
+                    // Older than any read, so the caller reads the league again.
                     copies.copied_at = Some(0);
+                    copies.read_at = copies.read_at.max(1);
                     continue;
                 }
             };

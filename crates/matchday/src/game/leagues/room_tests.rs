@@ -8,12 +8,12 @@ use web::ids::UserId;
 
 use super::{
     tests::{FAR, tournament_of},
-    work::ROOM,
+    work::{MOST_ROOMS, ROOM},
 };
 use crate::{
     chat::{membership_sync::Membership, roles::POWERS},
     identity::{accounts::restrictions::Restriction, operators::Operator},
-    testing::{Answer, TestApp, TestUser, eventually},
+    testing::{Answer, TestApp, TestUser, eventually, unique},
 };
 
 async fn fan(app: &TestApp, number: u32) -> TestUser<'_> {
@@ -247,7 +247,49 @@ async fn room_waits_until_chat_is_enabled() {
         assert_eq!(work(app).await, 1);
         assert_eq!(owner.get(&league_path(&league, "")).await.expect(200)["data"]["chat_room_id"], Value::Null);
         app.clock.advance(time::Duration::minutes(6));
-        assert_eq!(app.app.league_work.plan_missing().await.expect("planned"), 1, "for when there is a homeserver");
+        assert_eq!(app.app.league_work.plan_missing().await.expect("planned"), 0, "not before there is a homeserver");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn invitation_ends_with_the_membership_in_the_league() {
+    TestApp::run_with_chat(&[], async |app| {
+        let (owner, member) = (fan(app, 13).await, fan(app, 14).await);
+        let league = create(app, &owner).await;
+        join(&member, &league).await;
+        work(app).await;
+        let room = room_of(&owner, &league).await;
+        member.post(&room_path(&room, "leave"), json!({})).await.expect(200);
+        owner.post(&room_path(&room, "invite"), json!({"user_id": member.id})).await.expect(200);
+        // The work that withdraws the invitation is not done yet.
+        member.post(&league_path(&league, "/leave"), json!({})).await.expect(200);
+        assert_eq!(member.post(&room_path(&room, "join"), json!({})).await.expect(403)["code"], "not_allowed");
+        app.published().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn owner_of_too_many_rooms_gets_no_other() {
+    TestApp::run_with_chat(&[], async |app| {
+        let owner = fan(app, 15).await;
+        // Rooms of leagues that the owner has created and deleted.
+        sqlx::query(
+            "insert into rooms (alias, name, creator_id, created_at, made_until, is_private, league_id)
+             select $1 || n, 'Friends', $2, now(), now(), true, 1000000 + n from generate_series(1, $3) as n",
+        )
+        .bind(unique("league"))
+        .bind(owner.id)
+        .bind(MOST_ROOMS)
+        .execute(app.owner())
+        .await
+        .expect("rooms");
+        let league = create(app, &owner).await;
+        assert_eq!(work(app).await, 1);
+        assert_eq!(owner.get(&league_path(&league, "")).await.expect(200)["data"]["chat_room_id"], Value::Null);
+        app.clock.advance(time::Duration::minutes(6));
+        assert_eq!(app.app.league_work.plan_missing().await.expect("planned"), 0);
         app.published().await;
     })
     .await;

@@ -1,6 +1,9 @@
 //! Creates, finds and changes leagues.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use platform::{
     Core,
@@ -75,8 +78,8 @@ pub(super) struct Inner {
     leniency: u32,
     vault: CodeVault,
     pub(super) tables: Tables,
-    /// Numbers of public leagues, by pattern.
-    public_totals: Recent<Option<String>, i64>,
+    /// Numbers of public leagues, by pattern, and whether they were read for a reader that is bound to the primary.
+    public_totals: Recent<(bool, Option<String>), i64>,
     pub(super) settings: Settings,
     pub(super) outbox_written: Arc<Notify>,
 }
@@ -326,8 +329,9 @@ impl Leagues {
         Ok((self.views(reader, user, leagues).await?, total))
     }
 
-    /// Returns the number of public leagues that a user can see. It is counted, and kept for a second, only if the page
-    /// does not tell.
+    /// Returns the number of public leagues that a user can see. It is counted only if the page does not tell. Readers of
+    /// the replica share a count for a second. A reader that is bound to the primary shares only a count that began after
+    /// its request, so it includes what the caller has written.
     async fn public_total(
         &self,
         reader: &Reader,
@@ -340,8 +344,10 @@ impl Leagues {
         if listed < paging.limit() && (listed > 0 || offset == 0) {
             return Ok(offset + listed);
         }
+        let is_bound = reader.is_bound_to_primary();
+        let age = if is_bound { Age::Since(Instant::now()) } else { Age::Second };
         let count = reader.read(async |db| store::count_public(&db, pattern).await);
-        let (all, _) = self.inner.public_totals.get(&pattern.map(str::to_owned), Age::Second, count).await?;
+        let (all, _) = self.inner.public_totals.get(&(is_bound, pattern.map(str::to_owned)), age, count).await?;
         let not_shown = if hidden.is_empty() {
             0
         } else {
@@ -464,7 +470,9 @@ impl Leagues {
         }
         // Last, because racing joins wait for each other from here to the commit.
         if !store::take_place(&mut tx, league.id).await? {
-            return Err(LeagueError::Full);
+            // The last member may have left since the league was read, which deletes it.
+            let is_full = store::lock(&mut tx, league.id).await?.is_some();
+            return Err(if is_full { LeagueError::Full } else { LeagueError::NotFound });
         }
         tx.commit().await?;
         inner.outbox_written.notify_one();

@@ -998,14 +998,21 @@ pub(super) async fn timed_scores(
     Ok(scored.collect())
 }
 
-/// Returns up to a hundred leagues whose room does not exist yet and that are older than `before`.
-pub(super) async fn without_room(executor: impl PgExecutor<'_>, before: OffsetDateTime) -> sqlx::Result<Vec<LeagueId>> {
+/// Returns up to a hundred leagues whose room does not exist yet and that are older than `before`. Leaves out leagues of
+/// owners who are creators of `most_rooms` league rooms.
+pub(super) async fn without_room(
+    executor: impl PgExecutor<'_>,
+    before: OffsetDateTime,
+    most_rooms: i64,
+) -> sqlx::Result<Vec<LeagueId>> {
     sqlx::query_scalar!(
         r#"select id as "id: LeagueId" from leagues l
            where has_chat and created_at < $1
              and not exists (select 1 from rooms r where r.league_id = l.id and r.opened_at is not null)
+             and (select count(*) from rooms r where r.creator_id = l.owner_id and r.league_id <> l.id) < $2
            order by id limit 100"#,
         before,
+        most_rooms,
     )
     .fetch_all(executor)
     .await

@@ -185,7 +185,7 @@ impl Tables {
         let small: Vec<&League> = small.into_iter().map(|(league, _)| *league).collect();
         let mut tables = self.many(reader, &small, Age::Second).await?;
         let mut places = HashMap::new();
-        let copied = large.iter().map(|(league, own)| self.large.ranks(league, std::slice::from_ref(own)));
+        let copied = large.iter().map(|(league, own)| self.large.ranks(league, std::slice::from_ref(own), Age::Second));
         for ((league, _), copied) in large.iter().zip(join_all(copied).await) {
             match copied {
                 Ok(copied) => {
@@ -235,8 +235,9 @@ impl Tables {
         &self,
         league: &League,
         members: &[Member],
+        since: Instant,
     ) -> Result<CopiedRanks, LeaderboardError> {
-        self.large.ranks(league, members).await
+        self.large.ranks(league, members, Age::Since(since)).await
     }
 
     /// Computes the tables of many small leagues, each with its latest round with a result, if it shows movement. Leagues

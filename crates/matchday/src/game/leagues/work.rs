@@ -28,6 +28,10 @@ pub const ROOM: &str = "work.league.room";
 /// Age from which on a league without its room is planned again, because the queue may have lost the work.
 const OVERDUE: time::Duration = time::Duration::minutes(5);
 
+/// Number of league rooms of one creator. Leagues can be created and deleted again and again, but their rooms stay on the
+/// homeserver.
+pub(super) const MOST_ROOMS: i64 = 200;
+
 #[derive(Serialize, Deserialize)]
 pub struct RoomWork {
     pub league_id: LeagueId,
@@ -101,6 +105,10 @@ impl LeagueWork {
         let Some(found) = store::find(&mut *tx, owner, league).await?.filter(|found| found.has_chat) else {
             return Ok(None);
         };
+        if self.rooms.count_league_rooms(&mut tx, owner, league).await? >= MOST_ROOMS {
+            tracing::warn!(league = league.0, owner = owner.0, "league gets no chat room: its owner has too many");
+            return Ok(None);
+        }
         let room = self.rooms.plan_league_in(&mut tx, league, owner, &found.league.name).await?;
         tx.commit().await?;
         self.leagues.inner.outbox_written.notify_one();
@@ -127,10 +135,13 @@ impl LeagueWork {
     }
 
     /// Plans rooms again that should exist by now, with one message for each. Returns how many. Call it only when the queue
-    /// is idle; otherwise the work may still be queued.
+    /// is idle; otherwise the work may still be queued. Without a homeserver, the work would do nothing.
     pub async fn plan_missing(&self) -> Result<usize, LeagueError> {
+        if !self.rooms.has_homeserver() {
+            return Ok(0);
+        }
         let inner = &self.leagues.inner;
-        let missing = store::without_room(&inner.db, inner.clock.now() - OVERDUE).await?;
+        let missing = store::without_room(&inner.db, inner.clock.now() - OVERDUE, MOST_ROOMS).await?;
         let message = |&league: &LeagueId| {
             Message::new(ROOM, format!("league:{league}"), &RoomWork { league_id: league, user_id: None })
         };

@@ -1,6 +1,6 @@
 //! Saves and reads predictions.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use futures_util::future::BoxFuture;
 use platform::{
@@ -472,8 +472,14 @@ impl Predictions {
         // Before the predictions, as in a batch: two transactions that lock both in different orders could deadlock.
         let mut pairs: Vec<_> = users.iter().map(|&user| (UserId(user), tournament)).collect();
         pairs.sort_unstable();
-        store::insert_pseudonyms(&mut tx, &pairs, &random(pairs.len())).await?;
+        let inserted = store::insert_pseudonyms(&mut tx, &pairs, &random(pairs.len())).await?;
         let users = store::lock_for_salts(&mut tx, event, users).await?;
+        // Accounts that were deleted since the users were read must not get new pseudonyms.
+        let existing: HashSet<i64> = users.iter().copied().collect();
+        let gone: Vec<i64> = inserted.keys().map(|(user, _)| user.0).filter(|user| !existing.contains(user)).collect();
+        if !gone.is_empty() {
+            store::delete_pseudonyms(&mut tx, shards, tournament, &gone).await?;
+        }
         store::add_salts(&mut tx, shards, event, &users, &random(users.len())).await?;
         let revisions = store::revisions_without_salt(&mut tx, event, &users).await?;
         store::add_salts_to_revisions(&mut tx, shards, event, &revisions, &random(revisions.len())).await?;

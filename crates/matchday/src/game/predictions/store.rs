@@ -337,6 +337,25 @@ pub(super) async fn insert_pseudonyms(
     Ok(rows.into_iter().map(|row| ((row.user, row.tournament), row.pseudonym)).collect())
 }
 
+/// Deletes the pseudonyms of these users in a tournament.
+pub(super) async fn delete_pseudonyms(
+    connection: &mut PgConnection,
+    shards: &Ranges,
+    tournament: TournamentId,
+    users: &[i64],
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "delete from pseudonyms
+         where tournament_id = $1 and user_id = any($2) and ($3::bigint[] is null or user_id = any($3))",
+        tournament.0,
+        users,
+        shards.only(users),
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
 fn pair_columns(pairs: &[(UserId, TournamentId)]) -> (Vec<i64>, Vec<i64>) {
     pairs.iter().map(|(user, tournament)| (user.0, tournament.0)).unzip()
 }

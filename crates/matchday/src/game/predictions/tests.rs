@@ -493,6 +493,29 @@ async fn added_receipts_lock_pseudonyms_before_predictions() {
 }
 
 #[tokio::test]
+async fn receipts_give_deleted_account_no_pseudonym() {
+    TestApp::run(async |app| {
+        let event = far(&app.fixtures()).put().await;
+        let (user, deleted) = (app.user().await, app.user().await);
+        for user in [&user, &deleted] {
+            predict(user, json!({"event_id": event, "prediction": "home"})).await.expect(201);
+        }
+        for statement in ["update predictions set salt = null", "delete from pseudonyms"] {
+            sqlx::query(statement).execute(app.owner()).await.expect("written");
+        }
+        // The account is deleted after the users without receipts were read.
+        let delete = "update users set deleted_at = now() where user_id = $1";
+        sqlx::query(delete).bind(deleted.id).execute(app.owner()).await.expect("deleted");
+        let added = app.app.predictions.add_receipts_of(MatchId(event), &[user.id.0, deleted.id.0]).await;
+        assert_eq!(added.expect("added"), 1);
+        let users: Vec<i64> =
+            sqlx::query_scalar("select user_id from pseudonyms").fetch_all(app.owner()).await.expect("read");
+        assert_eq!(users, [user.id.0]);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn full_queue_refuses_predictions_immediately() {
     let settings = [("MATCHDAY_PREDICTIONS__WRITERS", "1"), ("MATCHDAY_PREDICTIONS__QUEUE", "3")];
     TestApp::run_with(&settings, async |app| {

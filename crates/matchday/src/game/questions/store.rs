@@ -126,6 +126,9 @@ pub(super) async fn list(
         .fetch_one(&mut *connection)
         .await?
         .total;
+    if paging.offset() >= total {
+        return Ok((Vec::new(), total));
+    }
     let rows = visible!(
         query_as,
         Row,

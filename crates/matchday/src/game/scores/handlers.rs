@@ -40,11 +40,16 @@ impl From<LeaderboardError> for ApiError {
         match error {
             LeaderboardError::Database(error) => error.into(),
             LeaderboardError::Players(error) => error.into(),
-            LeaderboardError::Rebuilding | LeaderboardError::TooManyPast => Self::unavailable(
+            LeaderboardError::Rebuilding => Self::unavailable(
                 "leaderboard_rebuilding",
                 "The leaderboard is being rebuilt. Try again in a few seconds.",
             )
             .after(REBUILD_RETRY_AFTER),
+            LeaderboardError::TooManyPast(after) => Self::unavailable(
+                "leaderboard_rebuilding",
+                "Too many leaderboards of past rounds were requested. Try again later.",
+            )
+            .after(after),
             LeaderboardError::BreakerOpen
             | LeaderboardError::Redis(_)
             | LeaderboardError::Late

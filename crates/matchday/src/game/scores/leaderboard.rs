@@ -157,8 +157,8 @@ impl Leaderboards {
         if !self.exists(scope).await? {
             return Ok(View::default());
         }
-        self.boards.fill(scope).await;
-        self.boards.look(scope, viewer, top).await?.ok_or(LeaderboardError::Rebuilding)
+        let missing = self.boards.fill(scope).await;
+        self.boards.look(scope, viewer, top).await?.ok_or(missing)
     }
 
     /// Whether all matches of a round have a result or are void, and the scores include all results.
@@ -181,8 +181,8 @@ impl Leaderboards {
         if let Some(places) = self.boards.places(Scope::All, users).await? {
             return Ok(places);
         }
-        self.boards.fill(Scope::All).await;
-        self.boards.places(Scope::All, users).await?.ok_or(LeaderboardError::Rebuilding)
+        let missing = self.boards.fill(Scope::All).await;
+        self.boards.places(Scope::All, users).await?.ok_or(missing)
     }
 
     /// Returns the leaderboard of a small room's members. For a stand of a match, it covers the members of all its

@@ -88,6 +88,8 @@ const PAST_RETENTION: Duration = Duration::from_mins(10);
 /// Approximate number of entries on leaderboards of past rounds that are made within [`PAST_RETENTION`]. A million take
 /// 110 MB, and at most twice as many exist at the same time.
 const PAST_ENTRIES: i64 = 4_000_000;
+/// Key of the limit for [`PAST_ENTRIES`].
+const PAST_KEY: &str = "all";
 /// Number of neighbours shown before and after a user.
 pub const NEIGHBOURS: i64 = 5;
 
@@ -194,7 +196,7 @@ struct Inner {
     finish: redis::Script,
     abandon: redis::Script,
     /// Leaderboards that this process rebuilds or waits for, with the start time. The rebuild task owns the sender.
-    filling: Mutex<HashMap<Scope, (Instant, watch::Receiver<()>)>>,
+    filling: Mutex<HashMap<Scope, (Instant, watch::Receiver<Refused>)>>,
     /// Top of each leaderboard, at the version that was read last.
     tops: Mutex<HashMap<Scope, Arc<Top>>>,
     /// Limits concurrent rebuilds, because they read many rows and requests need the database too.
@@ -203,6 +205,9 @@ struct Inner {
     round_slot: Semaphore,
     limits: RateLimiter,
 }
+
+/// Time after which a rebuild can be requested again; `None` if it was not refused.
+type Refused = Option<Duration>;
 
 /// Top of a leaderboard at one version.
 struct Top {
@@ -287,9 +292,9 @@ pub enum LeaderboardError {
     /// The leaderboard is still being rebuilt.
     #[error("the leaderboard is being rebuilt")]
     Rebuilding,
-    /// Many leaderboards of past rounds were requested recently.
+    /// Many leaderboards of past rounds were requested recently. This one can be rebuilt after this time.
     #[error("too many leaderboards of past rounds were requested")]
-    TooManyPast,
+    TooManyPast(Duration),
 }
 
 impl LeaderboardError {
@@ -508,21 +513,24 @@ impl LeaderboardCache {
     }
 
     /// Starts a rebuild, or joins a running one, and waits briefly for it. All requests wait until the same time after
-    /// the start of the rebuild, so a slow rebuild does not accumulate waiting requests.
-    pub async fn fill(&self, scope: Scope) {
+    /// the start of the rebuild, so a slow rebuild does not accumulate waiting requests. Returns why the leaderboard cannot
+    /// be read if the next read does not find it.
+    pub async fn fill(&self, scope: Scope) -> LeaderboardError {
         let (since, mut filled) = self.being_filled(scope);
         // The next read shows whether the rebuild finished or the wait timed out.
         let _ = tokio::time::timeout(MAX_WAIT.saturating_sub(since.elapsed()), filled.changed()).await;
+        let refused = *filled.borrow();
+        refused.map_or(LeaderboardError::Rebuilding, LeaderboardError::TooManyPast)
     }
 
-    fn being_filled(&self, scope: Scope) -> (Instant, watch::Receiver<()>) {
+    fn being_filled(&self, scope: Scope) -> (Instant, watch::Receiver<Refused>) {
         let mut filling = self.filling();
         if let Some((since, filled)) = filling.get(&scope)
             && filled.has_changed().is_ok()
         {
             return (*since, filled.clone());
         }
-        let ((done, filled), since) = (watch::channel(()), Instant::now());
+        let ((done, filled), since) = (watch::channel(None), Instant::now());
         filling.insert(scope, (since, filled.clone()));
         let boards = self.clone();
         // Runs in a separate task, because a rebuild may outlast the request that started it.
@@ -532,20 +540,22 @@ impl LeaderboardCache {
                 _ => &boards.inner.rebuild_slots,
             };
             let _slot = slots.acquire().await;
-            match boards.rebuild(scope).await {
+            let rebuilt = boards.rebuild(scope).await;
+            boards.filling().remove(&scope);
+            match rebuilt {
                 Ok(()) => {}
-                Err(error @ LeaderboardError::TooManyPast) => {
-                    tracing::debug!(%error, %scope, "leaderboard not rebuilt");
+                Err(LeaderboardError::TooManyPast(after)) => {
+                    tracing::debug!(?after, %scope, "too many leaderboards of past rounds; this one is not rebuilt");
+                    done.send_replace(Some(after));
                 }
                 Err(error) => tracing::warn!(%error, %scope, "leaderboard rebuild failed"),
             }
-            boards.filling().remove(&scope);
             drop(done);
         });
         (since, filled)
     }
 
-    fn filling(&self) -> MutexGuard<'_, HashMap<Scope, (Instant, watch::Receiver<()>)>> {
+    fn filling(&self) -> MutexGuard<'_, HashMap<Scope, (Instant, watch::Receiver<Refused>)>> {
         self.inner.filling.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -626,6 +636,23 @@ impl LeaderboardCache {
     }
 
     async fn fill_claimed(&self, scope: Scope, claim: &str) -> Result<(), LeaderboardError> {
+        let retention = self.retention(scope).await?;
+        if retention != Some(PAST_RETENTION) {
+            return self.fill_set(scope, claim, retention).await;
+        }
+        let limit = past_limit(self.most_entries(scope).await?);
+        let decision = self.inner.limits.take(limit, PAST_KEY).await;
+        if !decision.allowed {
+            return Err(LeaderboardError::TooManyPast(decision.retry_after));
+        }
+        let filled = self.fill_set(scope, claim, retention).await;
+        if filled.is_err() {
+            self.inner.limits.untake(limit, PAST_KEY).await;
+        }
+        filled
+    }
+
+    async fn fill_set(&self, scope: Scope, claim: &str, retention: Option<Duration>) -> Result<(), LeaderboardError> {
         let name = scope.to_string();
         let db = &self.inner.db;
         // Reading walks all scores of all users, so it is skipped for a week, month or tournament without results.
@@ -633,10 +660,6 @@ impl LeaderboardCache {
         let users = if has_scores { store::users_with_scores(db).await? } else { None };
         // Users who get their first score later are published by the transaction that adds it.
         let (mut from, last) = users.unwrap_or((0, -1));
-        let retention = self.retention(scope).await?;
-        if retention == Some(PAST_RETENTION) && !self.may_keep_past(last - from + 1).await {
-            return Err(LeaderboardError::TooManyPast);
-        }
         let mut width = PAGE;
         while from <= last {
             let until = from.saturating_add(width);
@@ -760,7 +783,11 @@ impl LeaderboardCache {
     /// Time until a leaderboard that is made now expires; `None` if it does not expire.
     async fn retention(&self, scope: Scope) -> sqlx::Result<Option<Duration>> {
         let ends = match scope {
-            Scope::Round { tournament, round } => store::round_end(&self.inner.db, tournament, round).await?,
+            Scope::Round { tournament, round } => {
+                let ends = store::round_end(&self.inner.db, tournament, round).await?;
+                // A round that has neither matches nor questions any more is a past one.
+                Some(ends.unwrap_or_else(|| self.inner.clock.now() - RETENTION))
+            }
             _ => scope.ends(),
         };
         let left = |ends: time::OffsetDateTime| {
@@ -769,11 +796,16 @@ impl LeaderboardCache {
         Ok(ends.map(|ends| left(ends).max(PAST_RETENTION)))
     }
 
-    /// Takes the entries of a leaderboard of a past round from the budget. There are at most as many entries as user ids.
-    async fn may_keep_past(&self, entries: i64) -> bool {
-        let burst = u32::try_from(PAST_ENTRIES / entries.max(1)).unwrap_or(u32::MAX).max(1);
-        let limit = Limit { name: "past_leaderboards", burst, every: PAST_RETENTION / burst };
-        self.inner.limits.take(limit, "all").await.allowed
+    /// Returns an upper bound of the number of entries on a leaderboard that is cheaper to read than the scores: there are
+    /// at most as many entries as ids of users with scores, and in a round as predictions and answers.
+    async fn most_entries(&self, scope: Scope) -> sqlx::Result<i64> {
+        let db = &self.inner.db;
+        let ids = store::users_with_scores(db).await?.map_or(0, |(first, last)| last - first + 1);
+        let players = match scope {
+            Scope::Round { tournament, round } => store::most_players(db, tournament, round).await?,
+            _ => ids,
+        };
+        Ok(ids.min(players))
     }
 
     /// The hash tag in braces puts all keys of a leaderboard on the same shard of a Redis cluster.
@@ -801,6 +833,12 @@ impl LeaderboardCache {
         self.inner.breaker.record(response.is_ok());
         response
     }
+}
+
+/// Limit that takes this number of entries from the budget of leaderboards of past rounds.
+fn past_limit(entries: i64) -> Limit {
+    let burst = u32::try_from(PAST_ENTRIES / entries.max(1)).unwrap_or(u32::MAX).max(1);
+    Limit { name: "past_leaderboards", burst, every: PAST_RETENTION / burst }
 }
 
 /// Members of a sorted set with their scores.

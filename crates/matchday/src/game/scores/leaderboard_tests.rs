@@ -279,7 +279,14 @@ async fn leaderboards_of_past_rounds_are_few_and_expire_soon() {
             .fetch_one(&app.app.core.db)
             .await
             .expect("the tournament");
-        // As many user ids as two leaderboards of past rounds can have.
+        // As many players and user ids as two leaderboards of past rounds can have.
+        sqlx::query(
+            "insert into event_tallies (event_id, slot, home, draw, away, confidence)
+             select id, 0, 2000000, 0, 0, 0 from events",
+        )
+        .execute(&app.app.core.db)
+        .await
+        .expect("tallies");
         let last = UserId(user.id.0 + 1_999_999);
         for round in 1..=6 {
             for (user, points) in [(user.id, 10), (last, 20)] {
@@ -300,17 +307,26 @@ async fn leaderboards_of_past_rounds_are_few_and_expire_soon() {
         }
         for round in [3, 4, 5] {
             let refused = boards.rebuild(scope(round)).await;
-            assert!(matches!(refused, Err(LeaderboardError::TooManyPast)), "{round}: {refused:?}");
+            assert!(matches!(refused, Err(LeaderboardError::TooManyPast(_))), "{round}: {refused:?}");
             assert_eq!(seconds_left(app, &state(round)).await, -2, "{round}");
         }
-        let refused = user.get(&format!("/api/auth/leaderboards?tournament_id={tournament}&round=3")).await.expect(503);
-        assert_eq!(refused["code"], "leaderboard_rebuilding");
+        let refused = user.get(&format!("/api/auth/leaderboards?tournament_id={tournament}&round=3")).await;
+        assert_eq!(refused.header("retry-after"), Some("300"), "the budget for one of them");
+        assert_eq!(refused.expect(503)["code"], "leaderboard_rebuilding");
         // The budget is for past rounds only, and refills as they expire.
         boards.rebuild(scope(6)).await.expect("rebuilt");
         assert!(seconds_left(app, &state(6)).await > 6 * 86_400);
         app.clock.advance(Duration::minutes(5));
         boards.rebuild(scope(3)).await.expect("rebuilt");
-        assert!(matches!(boards.rebuild(scope(4)).await, Err(LeaderboardError::TooManyPast)));
+        assert!(matches!(boards.rebuild(scope(4)).await, Err(LeaderboardError::TooManyPast(_))));
+        // A round with few players needs little of the budget.
+        app.clock.advance(Duration::seconds(1));
+        sqlx::query("update event_tallies t set home = 2 from events e where e.id = t.event_id and e.round = 5")
+            .execute(&app.app.core.db)
+            .await
+            .expect("tallies");
+        boards.rebuild(scope(5)).await.expect("rebuilt");
+        assert!(matches!(boards.rebuild(scope(4)).await, Err(LeaderboardError::TooManyPast(_))));
 
         // A correction of a past result reaches its leaderboard, and does not keep it for longer.
         earn(app, user.id, &scope(1).to_string(), (30, 0, 0, 1)).await;

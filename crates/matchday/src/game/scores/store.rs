@@ -1021,6 +1021,29 @@ pub(super) async fn round_end(
     .await
 }
 
+/// Returns an upper bound of the number of users with a score in a round, from the tallies of its matches and questions: a
+/// user counts once for each prediction and answer.
+pub(super) async fn most_players(
+    executor: impl PgExecutor<'_>,
+    tournament: TournamentId,
+    round: i16,
+) -> sqlx::Result<i64> {
+    sqlx::query_scalar!(
+        r#"select (coalesce((select sum(t.home + t.draw + t.away)
+                             from events e join event_tallies t on t.event_id = e.id
+                             where e.tournament_id = $1 and e.round = $2), 0)
+                   + coalesce((select sum(t.answers)
+                               from questions q join question_tallies t on t.question_id = q.id
+                               left join events e on e.id = q.event_id
+                               where q.tournament_id = $1
+                                 and case when q.event_id is null then q.round else e.round end = $2), 0))::bigint as "most!""#,
+        tournament.0,
+        round,
+    )
+    .fetch_one(executor)
+    .await
+}
+
 /// Returns the tournament of a match, with its name, and the round; `None` if the match has no round.
 pub(super) async fn round_of(
     executor: impl PgExecutor<'_>,

@@ -20,7 +20,7 @@ use std::{
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use platform::{
-    Core, database,
+    Core, Environment, database,
     outbox::{self, Message},
     page_cache::PageCache,
 };
@@ -97,6 +97,7 @@ const BETWEEN: &[u8] = b",\n";
 
 #[derive(Clone)]
 pub struct Seals {
+    env: Environment,
     pub(super) db: PgPool,
     predictions: Predictions,
     timestamps: Option<Timestamps>,
@@ -137,6 +138,9 @@ pub enum SealError {
     /// The task that builds the tree ended without a result.
     #[error(transparent)]
     Task(#[from] tokio::task::JoinError),
+    /// A seal with another time than the current one was requested outside of development.
+    #[error("matches are sealed in the past only in development")]
+    NotInDevelopment,
 }
 
 /// The newest seal of the chain.
@@ -193,12 +197,13 @@ pub enum ProofError {
 impl Seals {
     pub fn new(core: &Core, predictions: Predictions, timestamps: Option<Timestamps>) -> Self {
         Self {
+            env: core.env,
             db: core.db.clone(),
             predictions,
             timestamps,
             outbox_written: core.outbox_written.clone(),
-            parts: Arc::new(PageCache::new(NEW_FOR, PART_BYTES)),
-            earlier_parts: Arc::new(PageCache::new(EARLIER_FOR, PART_BYTES)),
+            parts: Arc::new(PageCache::uncompressed(NEW_FOR, PART_BYTES)),
+            earlier_parts: Arc::new(PageCache::uncompressed(EARLIER_FOR, PART_BYTES)),
         }
     }
 
@@ -329,8 +334,12 @@ impl Seals {
         Ok(Some(self.append(tx, content.seal(head, now), target.tournament).await?))
     }
 
-    /// Seals a match of the demo as if a worker had done so soon after this start, which is in the past.
-    pub async fn seal_in_past(&self, event: MatchId, start_time: OffsetDateTime) -> Result<(), SealError> {
+    /// Seals a match of the demo as if a worker had done so soon after this start, which is in the past. Only for the
+    /// demo, and refused outside of development: everywhere else a seal has the time at which it was made.
+    pub(crate) async fn seal_in_past(&self, event: MatchId, start_time: OffsetDateTime) -> Result<(), SealError> {
+        if !self.env.is_development() {
+            return Err(SealError::NotInDevelopment);
+        }
         let mut connection = self.db.acquire().await?;
         let Some(target) = store::target(&mut connection, event).await? else { return Ok(()) };
         drop(connection);

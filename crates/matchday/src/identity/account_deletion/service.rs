@@ -394,14 +394,16 @@ impl AccountDeletion {
                 finished += 1;
                 continue;
             };
-            let pause = if matches!(error, FinishError::StillRedacting) {
-                tracing::info!(user = due.user_id.0, "redaction of a deleted account is still running");
-                SHORTEST_PAUSE
-            } else {
+            let has_failed = !matches!(error, FinishError::StillRedacting);
+            let pause = if has_failed {
                 tracing::warn!(%error, user = due.user_id.0, "chat data of a deleted account could not be erased");
                 pause(due.attempts, SHORTEST_PAUSE, LONGEST_PAUSE)
+            } else {
+                tracing::info!(user = due.user_id.0, "redaction of a deleted account is still running");
+                SHORTEST_PAUSE
             };
-            store::postpone(&inner.login.db, &due, &error.to_string(), inner.clock.now() + pause).await?;
+            let due_at = inner.clock.now() + pause;
+            store::postpone(&inner.login.db, &due, &error.to_string(), has_failed, due_at).await?;
         }
     }
 

@@ -22,7 +22,7 @@ pub(super) async fn timestamp_columns(connection: &mut PgConnection) -> sqlx::Re
     let found = sqlx::query!(
         r#"select c.relname::text as "table!", array_agg(a.attname::text) as "columns!"
            from pg_attribute a join pg_class c on c.oid = a.attrelid
-           where a.atttypid = 'timestamptz'::regtype and c.relnamespace = current_schema()::regnamespace
+           where a.atttypid = 'timestamptz'::regtype and pg_table_is_visible(c.oid)
            group by c.relname"#
     )
     .fetch_all(connection)
@@ -232,15 +232,24 @@ pub(super) async fn take_due(
     .await
 }
 
+/// Postpones a deletion. An attempt that has not failed does not count.
 pub(super) async fn postpone(
     executor: impl PgExecutor<'_>,
     due: &Due,
     fault: &str,
+    has_failed: bool,
     due_at: OffsetDateTime,
 ) -> sqlx::Result<()> {
-    sqlx::query!("update departures set due_at = $2, fault = $3 where id = $1", due.id, due_at, fault)
-        .execute(executor)
-        .await?;
+    let uncounted = i32::from(!has_failed);
+    sqlx::query!(
+        "update departures set due_at = $2, fault = $3, attempts = greatest(attempts - $4::integer, 0) where id = $1",
+        due.id,
+        due_at,
+        fault,
+        uncounted,
+    )
+    .execute(executor)
+    .await?;
     Ok(())
 }
 

@@ -677,6 +677,11 @@ async fn later_attempt_waits_for_the_same_redaction() {
         assert_eq!(app.app.account_deletion.finish_due().await.expect("finished"), 0, "it is still running");
         let deactivated = |one: &Received| one.path.contains("/account/deactivate");
         assert!(homeserver.seen().iter().any(deactivated), "deactivated while the redaction is running");
+        let attempts: i32 = sqlx::query_scalar("select attempts from departures")
+            .fetch_one(&app.app.core.db)
+            .await
+            .expect("still there");
+        assert_eq!(attempts, 0, "waiting is no failure");
         app.clock.advance(Duration::seconds(10));
         assert_eq!(app.app.account_deletion.finish_due().await.expect("finished"), 1);
         let started = homeserver.seen().iter().filter(|one| one.path.ends_with("/redact")).count();
