@@ -600,7 +600,7 @@ export interface components {
             /**
              * Format: date-time
              * @description Time of the change.
-             * @example 2026-11-20T15:00:00.5Z
+             * @example 2026-11-20T15:00:00.500Z
              */
             timestamp: string;
             /** @description As in the webhook of the same type; `event.created` and `event.changed` are like `event.status_changed`. */

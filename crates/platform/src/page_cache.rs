@@ -396,9 +396,10 @@ mod tests {
     async fn expired_pages_are_released_without_a_request() {
         let cache: PageCache<u8, Infallible> = PageCache::new(Duration::from_secs(1), 1_000_000);
         for _ in 0..2 {
-            let Ok(page) = cache.get(0, async || Ok(random_body(0, 1_000))).await else { unreachable!() };
-            page.gzipped();
-            let page = Arc::downgrade(&page);
+            let Ok(served) = cache.get(0, async || Ok(random_body(0, 1_000))).await else { unreachable!() };
+            served.gzipped();
+            let page = Arc::downgrade(&served);
+            drop(served);
             tokio::time::sleep(Duration::from_millis(500)).await;
             assert!(page.upgrade().is_some() && cache.size().0 == 1);
             tokio::time::sleep(Duration::from_secs(2)).await;

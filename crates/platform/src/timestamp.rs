@@ -30,7 +30,6 @@ pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<OffsetD
 pub mod option {
     use super::{OffsetDateTime, Serializer};
 
-    #[expect(clippy::ref_option, reason = "serde passes the field by reference")]
     pub fn serialize<S: Serializer>(at: &Option<OffsetDateTime>, serializer: S) -> Result<S::Ok, S::Error> {
         match at {
             Some(at) => super::serialize(at, serializer),

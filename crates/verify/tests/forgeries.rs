@@ -22,7 +22,7 @@ const HOME_WIN: (u16, u16) = (2, 1);
 const AWAY_WIN: (u16, u16) = (0, 1);
 
 fn hash(parts: &[&[u8]]) -> [u8; 32] {
-    parts.iter().fold(Sha256::new(), |hasher, part| hasher.chain_update(part)).finalize().into()
+    parts.iter().fold(Sha256::new(), Sha256::chain_update).finalize().into()
 }
 
 /// A time of the day as text.
@@ -179,7 +179,7 @@ impl Files {
     }
 
     fn text(&self) -> String {
-        self.lines.iter().map(|line| format!("{line}\n")).collect()
+        self.lines.iter().flat_map(|line| [line.to_string(), "\n".to_owned()]).collect()
     }
 
     fn verify(&self) -> Report {

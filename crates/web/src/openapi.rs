@@ -57,7 +57,7 @@ fn finish(mut api: OpenApi, scheme: &str, meaning: &str, key: Parameter, common:
                 && response.description.is_empty()
             {
                 // The specification requires a description, but utoipa omits an empty one.
-                response.description = if status == "201" { "Created" } else { "Success" }.to_owned();
+                if status == "201" { "Created" } else { "Success" }.clone_into(&mut response.description);
             }
         }
     }

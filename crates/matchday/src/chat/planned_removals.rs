@@ -77,7 +77,7 @@ pub enum PlanError {
 /// Whether a message is removed, or about to be.
 pub async fn is_planned(executor: impl PgExecutor<'_>, matrix_room: &str, event_id: &str) -> sqlx::Result<bool> {
     sqlx::query_scalar!(
-        r#"select exists (select from removals m join rooms r on r.id = m.room_id
+        r#"select exists (select 1 from removals m join rooms r on r.id = m.room_id
                           where r.matrix_id = $1 and m.event_id = $2) as "is_planned!""#,
         matrix_room,
         event_id,

@@ -86,11 +86,14 @@ async fn demo_fills_empty_database_and_is_played() {
     .await;
 }
 
+/// A prediction as stored: username, match, outcome, goals of both teams, confidence and user.
+type Stored = (String, String, String, Option<i32>, Option<i32>, i32, i64);
+
 /// A prediction: username, match, outcome, goals, confidence and user.
 type Row = (String, String, String, [Option<i32>; 2], i32, i64);
 
 async fn predictions(app: &TestApp) -> Vec<Row> {
-    let rows: Vec<(String, String, String, Option<i32>, Option<i32>, i32, i64)> = sqlx::query_as(
+    let rows: Vec<Stored> = sqlx::query_as(
         "select u.username, e.key, p.prediction, p.home_goals::integer, p.away_goals::integer, p.confidence::integer,
                 p.user_id
          from predictions p join users u using (user_id) join events e on e.id = p.event_id order by 1, 2",

@@ -206,7 +206,7 @@ impl TestApp {
 
     /// Returns the number of rows that statements read of the tables and partitions whose names match a pattern.
     pub async fn rows_read(&self, tables: &str, run: impl AsyncFnOnce(&mut PgConnection)) -> i64 {
-        let mut tx = self.app.core.db.begin().await.expect("begun");
+        let mut tx = platform::database::begin(&self.app.core.db).await.expect("begun");
         // The statistics of a transaction do not include those of its workers.
         tx.execute("set local max_parallel_workers_per_gather = 0").await.expect("set");
         run(&mut tx).await;

@@ -29,7 +29,7 @@ const MAX_LAG: Duration = Duration::from_secs(2);
 /// The writer's pauses before the next write: reads without a break, and past the time for which a write is noted. Together
 /// they are so long that the prediction does not reach the maximum number of revisions.
 const PAUSES: [Duration; 4] =
-    [Duration::ZERO, Duration::from_millis(700), Duration::from_millis(2_300), Duration::from_millis(9_000)];
+    [Duration::ZERO, Duration::from_millis(700), Duration::from_millis(2_300), Duration::from_secs(9)];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn failing_replica_hides_no_own_write() {

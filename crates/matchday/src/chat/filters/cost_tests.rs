@@ -73,7 +73,8 @@ fn html_texts(bytes: usize) -> Vec<String> {
         "\0",
     ];
     let mut texts: Vec<String> = units.iter().map(|unit| unit.repeat(bytes / unit.len())).collect();
-    let attributes: String = (0..bytes / 8).map(|number| format!("a{number}=b ")).collect();
+    let attributes: String =
+        (0..bytes / 8).flat_map(|number| ["a".to_owned(), number.to_string(), "=b ".to_owned()]).collect();
     texts.push(format!("<a {attributes}>"));
     texts.push(format!("<{}>", "a".repeat(bytes)));
     texts.push(format!("<a title='{}'>", "&no".repeat(bytes / 3)));

@@ -222,7 +222,7 @@ impl HtmlText {
                 match &mut self.unshown {
                     // Clients end other elements at the first end tag.
                     Some((open, number)) if open.as_slice() == *name => {
-                        *number += usize::from(*name == REPLY.as_bytes())
+                        *number += usize::from(*name == REPLY.as_bytes());
                     }
                     None if is_one_of(&UNSHOWN, name) => self.unshown = Some((name.to_vec(), 1)),
                     _ => {}

@@ -70,7 +70,7 @@ struct FactItem {
     #[schema(example = "scores.updated")]
     kind: String,
     /// Time of the change.
-    #[schema(format = DateTime, example = "2026-11-20T15:00:00.5Z")]
+    #[schema(format = DateTime, example = "2026-11-20T15:00:00.500Z")]
     timestamp: String,
     /// As in the webhook of the same type; `event.created` and `event.changed` are like `event.status_changed`.
     #[schema(value_type = Object, example = json!({"event_id": 7, "result_revision": 1}))]

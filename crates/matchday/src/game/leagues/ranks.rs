@@ -115,9 +115,9 @@ impl Leagues {
         };
         let reads: Vec<_> = leagues.iter().flat_map(some).map(read).collect();
         let mut reads = stream::iter(reads).buffer_unordered(LARGE_AT_ONCE);
-        while let Some((copied, league)) = reads.next().await {
-            let copied = match copied {
-                Ok(copied) => copied,
+        while let Some((found, league)) = reads.next().await {
+            let found = match found {
+                Ok(found) => found,
                 Err(error) => {
                     tracing::debug!(%error, league = league.id.0, "ranks of a large league could not be read");
                     // Older than any read, so the caller reads the league again.
@@ -126,8 +126,8 @@ impl Leagues {
                     continue;
                 }
             };
-            copies.copied_at = Some(copies.copied_at.map_or(copied.copied_at, |oldest| oldest.min(copied.copied_at)));
-            copies.read_at = copies.read_at.max(copied.read_at);
+            copies.copied_at = Some(copies.copied_at.map_or(found.copied_at, |oldest| oldest.min(found.copied_at)));
+            copies.read_at = copies.read_at.max(found.read_at);
             let rank = |(user, ranking): (UserId, super::service::Ranking)| LeagueRank {
                 league: league.id,
                 tournaments: league.tournaments.clone(),
@@ -135,7 +135,7 @@ impl Leagues {
                 rank: ranking.rank,
                 points: ranking.points,
             };
-            ranks.extend(copied.ranks.into_iter().map(rank));
+            ranks.extend(found.ranks.into_iter().map(rank));
         }
         ranks
     }

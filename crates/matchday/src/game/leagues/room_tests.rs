@@ -140,7 +140,7 @@ async fn join_of_member_who_has_left_is_undone() {
         join(&member, &league).await;
         let joined = app.published().await;
         // The invitation cannot be noted until the lock is released.
-        let mut blocker = app.owner().begin().await.expect("begun");
+        let mut blocker = platform::database::begin(app.owner()).await.expect("begun");
         let id = app.app.rooms.find(&room.parse().expect("an id")).await.expect("a room").id;
         let lock = sqlx::query("select 1 from room_activity where room_id = $1 for update").bind(id.0);
         lock.execute(&mut *blocker).await.expect("locked");

@@ -347,7 +347,8 @@ impl Leagues {
         let is_bound = reader.is_bound_to_primary();
         let age = if is_bound { Age::Since(Instant::now()) } else { Age::Second };
         let count = reader.read(async |db| store::count_public(&db, pattern).await);
-        let (all, _) = self.inner.public_totals.get(&(is_bound, pattern.map(str::to_owned)), age, count).await?;
+        let key = (is_bound, pattern.map(str::to_owned));
+        let (all, _) = Box::pin(self.inner.public_totals.get(&key, age, count)).await?;
         let not_shown = if hidden.is_empty() {
             0
         } else {

@@ -41,6 +41,9 @@ const MEMBERS_AT_ONCE: i32 = 20_000;
 /// Members as tables show them. A deleted user is called `deleted-` and the id until a worker ends the membership.
 pub(super) type Players = HashMap<UserId, Person>;
 
+/// A league, and the membership of the user who reads it.
+type Owned<'a> = (&'a League, Member);
+
 /// Requested page of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct TablePage {
@@ -180,7 +183,7 @@ impl Tables {
         user: UserId,
         leagues: &[(&League, Member)],
     ) -> sqlx::Result<HashMap<LeagueId, Ranking>> {
-        let (large, small): (Vec<&(&League, Member)>, Vec<&(&League, Member)>) =
+        let (large, small): (Vec<&Owned<'_>>, Vec<&Owned<'_>>) =
             leagues.iter().partition(|(league, _)| self.is_large(league));
         let small: Vec<&League> = small.into_iter().map(|(league, _)| *league).collect();
         let mut tables = self.many(reader, &small, Age::Second).await?;

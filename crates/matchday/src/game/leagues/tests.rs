@@ -522,7 +522,7 @@ async fn only_tables_of_large_leagues_need_redis() {
             created.push(view.league.id);
         }
         let (listed, total) =
-            leagues.list(&reader, owner.id, false, None, Paging::first(10)).await.expect("own leagues");
+            Box::pin(leagues.list(&reader, owner.id, false, None, Paging::first(10))).await.expect("own leagues");
         let listed: Vec<_> =
             listed.iter().map(|view| (view.league.id, view.own.map(|own| (own.rank, own.points)))).collect();
         assert_eq!((listed, total), (vec![(created[1], Some((2, 30))), (created[0], Some((2, 30)))], 2));

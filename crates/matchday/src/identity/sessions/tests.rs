@@ -159,7 +159,7 @@ async fn use_is_recorded_once_a_day() {
         };
         for (hours, expected) in [(0, "20T15"), (23, "20T15"), (1, "21T15"), (23, "21T15"), (2, "22T16")] {
             app.clock.advance(Duration::hours(hours));
-            assert_eq!(last_used().await, format!("2026-11-{expected}:00:00Z"));
+            assert_eq!(last_used().await, format!("2026-11-{expected}:00:00.000Z"));
         }
     })
     .await;

@@ -132,7 +132,7 @@ async fn transaction_takes_no_more_locks_than_expected() {
         assert_eq!(partitions, 20);
         let most = 9 * partitions + 16;
 
-        let mut tx = app.app.core.db.begin().await.expect("begun");
+        let mut tx = platform::database::begin(&app.app.core.db).await.expect("begun");
         // Sessions use such a plan after a few executions.
         sqlx::query("set local plan_cache_mode = force_generic_plan").execute(&mut *tx).await.expect("set");
         assert_eq!(store::own(&mut *tx, user.id, None, false, None, 10).await.expect("read").len(), 1);
@@ -140,7 +140,7 @@ async fn transaction_takes_no_more_locks_than_expected() {
         assert!((4 * partitions..=most).contains(&held), "{held} locks of a list for {partitions} partitions");
         drop(tx);
 
-        let mut tx = app.app.core.db.begin().await.expect("begun");
+        let mut tx = platform::database::begin(&app.app.core.db).await.expect("begun");
         // The batch writers use such plans, except on Citus.
         let plans = "select set_config('plan_cache_mode', case when exists (select 1 from pg_extension where extname = 'citus')
                                                           then 'auto' else 'force_generic_plan' end, true)";

@@ -74,7 +74,8 @@ async fn prediction_inserted_after_lock_is_detected() {
         line["type"] = json!("prediction");
         let mut lines: Vec<&str> = text.lines().collect();
         let leaf = |line: &str| serde_json::from_str::<Value>(line).expect("JSON")["leaf_hash"].to_string();
-        let is_next = |other: &&str| other.contains("\"row\"") || leaf(other) > line["leaf_hash"].to_string();
+        let own = line["leaf_hash"].to_string();
+        let is_next = |other: &&str| other.contains("\"row\"") || leaf(other) > own;
         let first = lines.iter().position(|line| line.contains("\"prediction\"")).expect("predictions");
         let at = first + lines[first..].iter().position(is_next).expect("rows");
         let line = line.to_string();
