@@ -30,7 +30,10 @@ async fn mention_reaches_phone_of_mentioned_user() {
             let ada = client.log_in("+14155550101", Some("ada")).await;
             let grace = client.log_in("+14155550102", Some("grace")).await;
             let room = client.open_room(&ada, "North stand", false).await;
-            assert_eq!(chat.join(&room, grace.chat_token()).await.0, 200);
+            let other_room = client.open_room(&ada, "South stand", false).await;
+            for room in [&room, &other_room] {
+                assert_eq!(chat.join(room, grace.chat_token()).await.0, 200);
+            }
 
             let body = json!({"platform": "fcm", "token": "ada-phone"}).to_string();
             client.send(Method::PUT, "/api/auth/devices/device-1", &ada.token, body).await.expect(200);
@@ -40,24 +43,27 @@ async fn mention_reaches_phone_of_mentioned_user() {
             };
             within(PATIENCE, "the pusher is set", has_pusher).await;
 
-            let say = async |number: usize, text: &str, mentioned: &[String]| {
+            let say = async |room: &str, number: usize, text: &str, mentioned: &[String]| {
                 let path = format!("/_matrix/client/v3/rooms/{room}/send/m.room.message/t{number}");
                 let content = json!({"msgtype": "m.text", "body": text, "m.mentions": {"user_ids": mentioned}});
                 let (status, reply) = chat.put(&path, grace.chat_token(), content).await;
                 assert_eq!(status, 200, "{reply}");
             };
-            say(1, "no one in particular", &[]).await;
-            say(2, "the secret plan", &[ada.user_id()]).await;
+            say(&room, 1, "no one in particular", &[]).await;
+            say(&room, 2, "the secret plan", &[ada.user_id()]).await;
             within(PATIENCE, "the phone is notified", async || fcm.record().counts("ada-phone").accepted >= 1).await;
-            say(3, "another secret", &[ada.user_id()]).await;
+            // In the same room, a sender notifies a user once in five minutes.
+            say(&room, 3, "another secret", &[ada.user_id()]).await;
+            say(&other_room, 4, "a third secret", &[ada.user_id()]).await;
             within(PATIENCE, "the phone is notified again", async || fcm.record().counts("ada-phone").accepted >= 2)
                 .await;
 
             let received = fcm.record().received();
-            assert_eq!(received.len(), 2, "one for each mention: {received:?}");
-            for message in received.iter().map(|received| &received.body["message"]) {
+            assert_eq!(received.len(), 2, "one for each room: {received:?}");
+            let rooms = [(&room, "North stand"), (&other_room, "South stand")];
+            for (message, (room, name)) in received.iter().map(|received| &received.body["message"]).zip(rooms) {
                 assert_eq!((&message["data"]["kind"], &message["data"]["room_id"]), (&json!("mention"), &json!(room)));
-                assert_eq!(message["notification"]["title"], "North stand");
+                assert_eq!(message["notification"]["title"], name);
                 assert!(!message.to_string().contains("secret"), "{message}");
             }
             assert_eq!(fcm.record().refused(), [""; 0]);
