@@ -14,7 +14,7 @@ use matchday::{
 };
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
-use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+use time::OffsetDateTime;
 use web::ids::ServerKeyId;
 
 use super::{By, check_schema, length, plain, print};
@@ -131,12 +131,12 @@ fn scopes(key: &ServerKey) -> Vec<&'static str> {
     key.scopes.iter().map(|scope| scope.name()).collect()
 }
 
+/// The form of the API.
 fn exact(at: OffsetDateTime) -> String {
-    at.format(&Rfc3339).unwrap_or_default()
+    platform::timestamp::text(at).unwrap_or_default()
 }
 
 fn line(key: &ServerKey) -> String {
-    let at = |at: OffsetDateTime| exact(at.replace_nanosecond(0).unwrap_or(at));
     let mut parts = vec![format!("{} {} {}: {}", key.id, key.prefix, plain(&key.name), scopes(key).join(", "))];
     if !key.networks.is_empty() {
         let networks: Vec<String> = key.networks.iter().map(ToString::to_string).collect();
@@ -148,6 +148,6 @@ fn line(key: &ServerKey) -> String {
         ("last used", key.last_used_at),
         ("revoked", key.revoked_at),
     ];
-    parts.extend(times.into_iter().filter_map(|(what, time)| Some(format!("{what} {}", at(time?)))));
+    parts.extend(times.into_iter().filter_map(|(what, time)| Some(format!("{what} {}", exact(time?)))));
     parts.join("; ")
 }
