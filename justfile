@@ -8,6 +8,9 @@ export PATH := (env("XDG_CACHE_HOME", env("HOME") / ".cache") / "matchday" / "to
 
 load_env := "source .dev/env"
 
+# Builds the programs with the features that `just test` uses, which tests select, so that nothing is compiled twice.
+programs := "cargo build --quiet --all-features --bin matchday --bin matchday-verify --test documents"
+
 _default:
     @just --list
 
@@ -50,34 +53,50 @@ citus *WORDS: _own
     dev/citus errors
     {{ load_env }} && . .dev/citus.env && cargo nextest run -p matchday --all-features --test citus --run-ignored only failures
 
-# Run everything that must pass before a change is merged.
-ci: format spelling lint queries test migrations dependencies docs clients deploy
+# Run everything that must pass before a change is merged. A failed step does not stop the others.
+ci:
+    #!/usr/bin/env bash
+    set -uo pipefail
+    tests=target/nextest/default/junit.xml
+    rm -f "$tests"
+    failed=() table=''
+    for step in format spelling migrations dependencies lint test docs clients deploy; do
+        began=$SECONDS outcome=passed
+        {{ just_executable() }} "$step" || { outcome=FAILED; failed+=("$step"); }
+        printf -v row '%-13s %5d s  %s' "$step" $((SECONDS - began)) "$outcome"
+        table+=$row$'\n'
+        echo "=== $row"
+    done
+    printf '\n%s%-13s %5d s\n' "$table" total "$SECONDS"
+    if [[ -f $tests ]]; then
+        echo $'\nslowest tests:'
+        sed -nE 's/.*<testcase name="([^"]*)" classname="([^"]*)".* time="([^"]*)".*/\3 s  \2 \1/p' "$tests" | sort -rn | head -n 10
+        echo $'\nfailed tests:'
+        grep -B1 -E '<(failure|error)' "$tests" | sed -nE 's/.*<testcase name="([^"]*)" classname="([^"]*)".*/\2 \1/p'
+    fi
+    ((${#failed[@]} == 0)) || { echo "failed steps: ${failed[*]}" >&2; exit 1; }
 
 # Check the formatting of the code and the shell scripts.
 format:
     cargo fmt --all --check
-    shellcheck -x -P . dev/up dev/down dev/reset dev/citus dev/tools dev/lock-requirements dev/check-migrations dev/prepare-queries dev/upgrade dev/install-test-tools dev/schemathesis dev/generate-clients dev/test-targets .ci/run \
+    shellcheck -x -P . dev/up dev/down dev/reset dev/citus dev/tools dev/lock-requirements dev/check-migrations dev/lint dev/upgrade dev/install-test-tools dev/schemathesis dev/generate-clients dev/test-targets .ci/run \
         deploy/check deploy/demo deploy/upgrade deploy/make-env deploy/postgres-init.sh deploy/stand-ins/make deploy/stand-ins/*-entrypoint deploy/compose/*/start deploy/citus/cluster clients/check clients/with-service
 
 # Check the spelling of code, comments and documents; typos.toml has the exceptions.
 spelling:
     typos
 
-# Deny warnings of the compiler and clippy.
+# Deny warnings of the compiler and Clippy, and check that .sqlx matches the queries in the code and the schema.
 lint: _own
-    {{ load_env }} && cargo clippy --workspace --all-targets --all-features -- --deny warnings
-
-# Check that .sqlx matches the queries in the code and the schema.
-queries: _own
-    {{ load_env }} && dev/prepare-queries --check
+    {{ load_env }} && dev/lint
 
 # Regenerate .sqlx after a query changed.
 prepare: _own
-    {{ load_env }} && dev/prepare-queries
+    {{ load_env }} && dev/lint --write
 
 # Migrate the development database.
-migrate:
-    {{ load_env }} && sqlx migrate run --source migrations
+migrate: _own
+    {{ load_env }} && cargo run --quiet --bin matchday -- migrate
 
 # Check that migrations can be reverted and reapplied, on a temporary database.
 migrations:
@@ -90,12 +109,12 @@ dependencies:
 
 # Check deploy/ with the real programs. Takes some minutes, and installs missing Debian packages.
 deploy: _own
-    cargo build --quiet --bin matchday && deploy/check
+    {{ programs }} && deploy/check
 
 # Rehearse a restore from backups and the failover to a second site, under load and with private dependencies.
 recovery: _own
     dev/install-test-tools pgbackrest
-    cargo build --quiet --bin matchday --bin matchday-verify && deploy/rehearse-restore && deploy/rehearse-failover
+    {{ programs }} && deploy/rehearse-restore && deploy/rehearse-failover
 
 # Run all tests that are too slow for every change, and generate docs/reliability.md from their results. Takes several hours.
 nightly: _own
@@ -139,15 +158,15 @@ swarm *ARGS: _own
 
 # Check the clients: generated types, tests, and the web app in a real browser.
 clients: _own
-    {{ load_env }} && cargo build --quiet --bin matchday --bin matchday-verify && clients/check
+    {{ load_env }} && {{ programs }} && clients/check
 
 # Generate clients from the OpenAPI descriptions and compile them: python, go, java and kotlin, or only these.
 generated-clients *LANGUAGES: _own
-    {{ load_env }} && cargo build --quiet --bin matchday && dev/generate-clients {{ LANGUAGES }}
+    {{ load_env }} && {{ programs }} && dev/generate-clients {{ LANGUAGES }}
 
 # Send at least this many generated requests to a private service: 20000 every night, 1 for a quick check.
 schemathesis CASES="20000": _own
-    {{ load_env }} && cargo build --quiet --bin matchday && dev/schemathesis {{ CASES }}
+    {{ load_env }} && {{ programs }} && dev/schemathesis {{ CASES }}
 
 # Run property tests of parsers with far more cases than `just test`.
 fuzz CASES="200000": _own
