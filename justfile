@@ -127,6 +127,7 @@ nightly: _own
     just rules
     just generated-clients
     just reliability
+    just growth --report
 
 # Compare the points from Rust and SQL for 200,000 random cases, and whole seasons of 1,000 fans with independent tables.
 rules: _own
@@ -149,6 +150,11 @@ bench *ARGS: _own
     dev/install-test-tools nginx
     {{ load_env }} && cargo build --quiet --release --bin matchday --bin bench
     {{ load_env }} && ulimit -n "$(ulimit -Hn)" && "$CARGO_TARGET_DIR/release/bench" {{ ARGS }}
+
+# Compare the cost of every operation on a small and a large database; --report writes docs/growth.md. Needs 60 GB.
+growth *ARGS: _own
+    {{ load_env }} && cargo build --quiet --release --bin matchday --bin bench
+    {{ load_env }} && "$CARGO_TARGET_DIR/release/bench" growth {{ ARGS }}
 
 # Drive a deployment like the fans of a final: `just swarm local`, or `just swarm run --url URL …` (docs/capacity.md).
 swarm *ARGS: _own

@@ -6,6 +6,7 @@
 
 mod crowd;
 mod environment;
+mod growth;
 mod load;
 mod outcome;
 mod report;
@@ -19,7 +20,7 @@ use anyhow::{Context as _, bail};
 use clap::{Parser, Subcommand};
 
 use crate::{
-    environment::{Stage, service::print_line},
+    environment::{Stage, postgres::Data, service::print_line},
     outcome::Outcome,
     scenarios::ALL,
 };
@@ -63,6 +64,8 @@ enum Tool {
     Swarm(swarm::Command),
     /// Simulate the chat of a match with a crowd of spectators.
     Crowd(crowd::Case),
+    /// Compare the cost of every operation on a small and a large database.
+    Growth(growth::Command),
 }
 
 #[tokio::main]
@@ -72,6 +75,7 @@ async fn main() -> anyhow::Result<()> {
     match arguments.tool {
         Some(Tool::Swarm(command)) => return swarm::run(command).await,
         Some(Tool::Crowd(case)) => return crowd::run(case, &root),
+        Some(Tool::Growth(command)) => return growth::run(command, &root).await,
         None => {}
     }
     if let Some(file) = &arguments.reliability {
@@ -97,6 +101,7 @@ async fn main() -> anyhow::Result<()> {
             usize::from(arguments.rounds),
             Duration::from_secs(arguments.seconds.into()),
             arguments.small,
+            Data::Fresh,
         )
         .await?;
         stage.users = arguments.users;

@@ -29,7 +29,7 @@ use tokio::{
 
 use self::{
     cores::{Cores, Group},
-    postgres::Postgres,
+    postgres::{Data, Postgres},
 };
 
 /// State that all scenarios of a run share.
@@ -53,7 +53,7 @@ pub(crate) struct Stage {
 
 impl Stage {
     /// Starts PostgreSQL, which every scenario needs.
-    pub(crate) async fn set_up(rounds: usize, length: Duration, is_small: bool) -> anyhow::Result<Self> {
+    pub(crate) async fn set_up(rounds: usize, length: Duration, is_small: bool, data: Data) -> anyhow::Result<Self> {
         let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()?;
         let variables: BTreeMap<String, String> =
             std::env::vars().filter(|(name, _)| name.starts_with("MATCHDAY_")).collect();
@@ -70,7 +70,7 @@ impl Stage {
         bar.enable_steady_tick(Duration::from_millis(200));
         bar.set_prefix("setting up");
         bar.set_message("starting PostgreSQL");
-        let postgres = Postgres::start(&directory).await?;
+        let postgres = Postgres::start(&directory, data).await?;
         Ok(Self { rounds, length, is_small, users: None, postgres, variables, binary, directory, bar })
     }
 

@@ -1,6 +1,6 @@
 //! Users and sessions, inserted in bulk because real logins would take too long.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, ops::RangeInclusive};
 
 use sha2::{Digest as _, Sha256};
 use sqlx::{AssertSqlSafe, Executor as _, PgPool};
@@ -41,14 +41,20 @@ pub(crate) async fn make(pool: &PgPool, count: u64, with_session: u64) -> anyhow
          on conflict do nothing",
     )
     .await?;
+    make_sessions(pool, 1..=with_session).await
+}
+
+/// Inserts a session of each of these users.
+pub(crate) async fn make_sessions(pool: &PgPool, users: RangeInclusive<u64>) -> anyhow::Result<()> {
     let mut connection = pool.acquire().await?;
     connection.execute("create temp table known (user_id bigint, token_hash bytea)").await?;
     let mut rows = connection.copy_in_raw("copy known from stdin").await?;
     let mut text = String::new();
-    for user in 1..=with_session {
+    let last = *users.end();
+    for user in users {
         let hash = hex::encode(Sha256::digest(token(user).as_bytes()));
         let _ = writeln!(text, "{user}\t\\\\x{hash}");
-        if text.len() > 1 << 20 || user == with_session {
+        if text.len() > 1 << 20 || user == last {
             rows.send(std::mem::take(&mut text).into_bytes()).await?;
         }
     }
@@ -56,7 +62,7 @@ pub(crate) async fn make(pool: &PgPool, count: u64, with_session: u64) -> anyhow
     connection
         .execute(
             "insert into sessions (user_id, token_hash, created_at, last_used_at, expires_at)
-             select user_id, token_hash, now(), now(), now() + interval '30 days' from known",
+             select user_id, token_hash, now(), now(), now() + interval '30 days' from known on conflict do nothing",
         )
         .await?;
     connection.execute("drop table known").await?;

@@ -26,17 +26,36 @@ pub(crate) struct Postgres {
     pub(crate) shared_buffers: String,
 }
 
+/// What happens to the data of a server.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Data {
+    /// The server starts empty, and the next run deletes its data.
+    Fresh,
+    /// The next run finds the data. The server counts what each statement does.
+    Kept,
+}
+
 const BINARIES: &str = "/usr/lib/postgresql/15/bin";
 
 impl Postgres {
-    /// Creates an empty cluster and starts it.
-    pub(crate) async fn start(directory: &Path) -> anyhow::Result<Self> {
+    /// Starts the server of a cluster, which is created if there is none to keep.
+    pub(crate) async fn start(directory: &Path, kind: Data) -> anyhow::Result<Self> {
         // Outside the clone, which PostgreSQL's user may not be able to access.
         let data = std::env::var_os("MATCHDAY_BENCH_DATA").unwrap_or_else(|| "/var/tmp/matchday-bench".into());
-        let data = PathBuf::from(data);
-        stop_leftover(&data.join("data"), &data).await?;
+        let mut data = PathBuf::from(data);
+        let mut more = Vec::new();
+        if kind == Data::Kept {
+            data.push("kept");
+            more.extend(["shared_preload_libraries=pg_stat_statements", "pg_stat_statements.track=all"]);
+        }
+        let cluster = data.join("data");
+        stop_leftover(&cluster, &data).await?;
         stop_leftover(&data.join("replica"), &data).await?;
-        let _ = fs::remove_dir_all(&data);
+        if kind == Data::Kept && cluster.join("PG_VERSION").exists() {
+            return Self::run(directory, data, &cluster, &more).await;
+        }
+        let _ = fs::remove_dir_all(&cluster);
+        let _ = fs::remove_dir_all(data.join("replica"));
         fs::create_dir_all(&data).with_context(|| format!("making {}", data.display()))?;
         if is_root()? {
             let number = |of: &str| -> anyhow::Result<u32> {
@@ -44,7 +63,6 @@ impl Postgres {
             };
             chown(&data, Some(number("-u")?), Some(number("-g")?))?;
         }
-        let cluster = data.join("data");
         output(
             program("initdb")?
                 .arg("-D")
@@ -52,7 +70,7 @@ impl Postgres {
                 .args(["-U", "matchday", "--auth=trust", "--locale=C.UTF-8", "--encoding=UTF8"])
                 .current_dir("/"),
         )?;
-        let postgres = Self::run(directory, data, &cluster).await?;
+        let postgres = Self::run(directory, data, &cluster, &more).await?;
         let mut connection = PgConnection::connect_with(&options(postgres.port, "postgres")).await?;
         // As in `dev/up`, the role gets its login here: migrations create it without one.
         connection.execute("create role matchday_app login").await?;
@@ -70,11 +88,11 @@ impl Postgres {
                 .arg(&cluster)
                 .current_dir("/"),
         )?;
-        Self::run(directory, self.data.clone(), &cluster).await
+        Self::run(directory, self.data.clone(), &cluster, &[]).await
     }
 
     /// Starts the server of a cluster.
-    async fn run(directory: &Path, data: PathBuf, cluster: &Path) -> anyhow::Result<Self> {
+    async fn run(directory: &Path, data: PathBuf, cluster: &Path, more: &[&str]) -> anyhow::Result<Self> {
         let (port, shared_buffers) = (free_port()?, format!("{}MB", memory_in_megabytes()? / 4));
         let settings = [
             "listen_addresses=127.0.0.1".to_owned(),
@@ -92,7 +110,8 @@ impl Postgres {
         let name = cluster.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let log = directory.join(format!("postgres-{name}.log"));
         let mut command = program("postgres")?;
-        command.arg("-D").arg(cluster).args(settings.iter().flat_map(|setting| ["-c", setting])).current_dir("/");
+        command.arg("-D").arg(cluster).args(settings.iter().flat_map(|setting| ["-c", setting]));
+        command.args(more.iter().flat_map(|setting| ["-c", setting])).current_dir("/");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(fs::File::create(&log)?);
         let mut process = Owned::start(&mut command, "-INT")?;
         let admin = options(port, "postgres");
@@ -111,9 +130,14 @@ impl Postgres {
         self.process.id()
     }
 
+    /// Connects to the server as its owner.
+    pub(crate) async fn admin(&self) -> anyhow::Result<PgConnection> {
+        Ok(PgConnection::connect_with(&options(self.port, "postgres")).await?)
+    }
+
     /// Creates an empty database, replacing one of the same name.
     pub(crate) async fn create(&self, name: &str) -> anyhow::Result<()> {
-        let mut admin = PgConnection::connect_with(&options(self.port, "postgres")).await?;
+        let mut admin = self.admin().await?;
         admin.execute(AssertSqlSafe(format!("drop database if exists {name} with (force)"))).await?;
         admin.execute(AssertSqlSafe(format!("create database {name}"))).await?;
         Ok(())
@@ -121,7 +145,7 @@ impl Postgres {
 
     /// Like `create`, with the C collation that Synapse requires.
     pub(crate) async fn create_plain(&self, name: &str) -> anyhow::Result<()> {
-        let mut admin = PgConnection::connect_with(&options(self.port, "postgres")).await?;
+        let mut admin = self.admin().await?;
         admin.execute(AssertSqlSafe(format!("drop database if exists {name} with (force)"))).await?;
         let create = format!("create database {name} encoding 'UTF8' lc_collate 'C' lc_ctype 'C' template template0");
         admin.execute(AssertSqlSafe(create)).await?;
@@ -134,7 +158,7 @@ impl Postgres {
 
     /// Drops a database that is no longer needed.
     pub(crate) async fn forget(&self, name: &str) -> anyhow::Result<()> {
-        let mut admin = PgConnection::connect_with(&options(self.port, "postgres")).await?;
+        let mut admin = self.admin().await?;
         admin.execute(AssertSqlSafe(format!("drop database {name} with (force)"))).await?;
         Ok(())
     }

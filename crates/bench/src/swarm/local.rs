@@ -30,6 +30,7 @@ use crate::{
         cores::{self, Group},
         haproxy::Haproxy,
         people,
+        postgres::Data,
         service::{Service, Setting},
         synapse::Synapse,
         until,
@@ -61,7 +62,7 @@ pub(crate) struct Site {
 }
 
 pub(crate) async fn run(arguments: Local) -> anyhow::Result<()> {
-    let stage = Arc::new(Stage::set_up(3, Duration::from_secs(5), false).await?);
+    let stage = Arc::new(Stage::set_up(3, Duration::from_secs(5), false, Data::Fresh).await?);
     stage.begin("swarm");
     let site = Site::start(stage, &arguments).await?;
     let run = run_number()?;
