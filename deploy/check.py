@@ -484,7 +484,7 @@ def use(base, *tokens):
 
 # Metrics of failures, and of providers, feeds and endpoints that do not exist here.
 MAY_BE_SILENT = re.compile(
-    "shed|rate_limit|stream_dropped|written_off|leaderboards_filled|outbox_failures|sms_reports|closures|feed_|webhooks_total"
+    "shed|rate_limit|stream_dropped|stream_unresolved|written_off|leaderboards_filled|outbox_failures|sms_reports|closures|feed_|webhooks_total"
     "|reads_total|replica_lag|reminders|league_notifications|matchday_notifications|accounts_deleted|mirror_corrections|mirror_comparisons|restrictions|matchday_reports|matchday_removals|filter_classifier|chat_key_resets|codes_refused|budget_refused|outcome=\"(retried|given_up)\"")
 
 
