@@ -26,7 +26,7 @@ pub(crate) struct Postgres {
     pub(crate) shared_buffers: String,
 }
 
-/// What happens to the data of a server.
+/// Lifetime of a server's data.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Data {
     /// The server starts empty, and the next run deletes its data.

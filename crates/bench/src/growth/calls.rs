@@ -69,7 +69,7 @@ pub(super) struct World {
     /// Chat room of the live match.
     room: String,
     server_key: String,
-    /// First user who leaves in this run. It also tells this run's keys from those of earlier runs.
+    /// First user who leaves in this run. Keys of requests contain it, so that no run repeats a request of an earlier one.
     first_leaver: u64,
 }
 
@@ -288,7 +288,7 @@ fn caller(number: u64) -> u64 {
     number % (CALLERS - 1) + 2
 }
 
-/// All calls, those that change much last.
+/// All calls. Deletions and ended sessions come last.
 #[expect(clippy::too_many_lines, reason = "a table")]
 pub(super) fn cases(world: &World) -> Vec<Case> {
     let size = world.size;
@@ -348,7 +348,7 @@ pub(super) fn cases(world: &World) -> Vec<Case> {
             }
         })
     };
-    // As nobody, with a code for the phone of some user; `{phone}` is the phone.
+    // Without a token, for the phone of some user, with a code if `from` requests one.
     let accounts = size.accounts;
     let with_code = |path: &'static str, from: Option<&'static str>| -> Box<dyn Fn(u64) -> Request + Send + Sync> {
         Box::new(move |number| {
@@ -670,7 +670,7 @@ pub(super) fn cases(world: &World) -> Vec<Case> {
         }),
     );
     add("leave_league", "largest", all, &[], each("POST", format!("/api/auth/leagues/{league}/leave"), Value::Null));
-    // Logging in, and what ends a session.
+    // Logins, and ends of sessions.
     add("get_health", "", all, &[], get("/healthz".into()));
     add("get_readiness", "", all, &[], get("/readyz".into()));
     add("request_code", "", all, &[], with_code("/api/code/request", None));

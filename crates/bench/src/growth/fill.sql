@@ -55,7 +55,7 @@ begin
         from generate_series(part % (parts / 6) + 1, {accounts}, parts / 6) n;
     end loop;
 end $$;
--- A live match and an open one that many predicted, mostly the same, and the whole season of some.
+-- Many predictions of a live and of an open match, mostly the same, and the whole season of some users.
 insert into predictions (user_id, event_id, prediction, confidence, revision, salt, created_at, updated_at)
 select n, e, case when n % 1000 = 0 then 'away' else 'home' end, n % 101, case when n % 5 = 0 then 2 else 1 end, gen_random_uuid(),
        now() - interval '2 days', now() - interval '1 day'
@@ -134,7 +134,7 @@ insert into coin_entries (user_id, number, account, amount)
 select 1, n, account, amount from generate_series(1, {accounts} / 50) n, (values ('wallet', 1), ('points', -1)) v (account, amount);
 update wallets set balance = 100 + {accounts} / 50, transactions = {accounts} / 50 where user_id = 1;
 insert into questions (tournament_id, key, round, text, kind, scoring, points, locks_at, is_void, created_at)
-select {season}, 'q' || n, n % 38 + 1, 'How many goals?', 'number', 'nearest', 20, now() + interval '30 days', false, now()
+select case when n <= 200 then {season} else n % 15 + 1 end, 'q' || n, n % 38 + 1, 'How many goals?', 'number', 'nearest', 20, now() + interval '30 days', false, now()
 from generate_series(1, {questions}) n order by n;
 insert into answers (user_id, question_id, value, revision, created_at, updated_at)
 select n, 1, n % 10, 1, now(), now() from generate_series(1, {accounts} / 5) n;

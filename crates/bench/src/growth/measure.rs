@@ -14,11 +14,8 @@ use crate::{
 /// Requests of a case; fewer if they take longer than the time.
 const REQUESTS: u64 = 100;
 const TIME: Duration = Duration::from_secs(2);
-/// Requests whose blocks are counted, each after the caches of a second have expired; the greatest counts.
-const COUNTED: u64 = 1;
 
 pub(super) async fn measure(stage: &Stage, service: &Service, pool: &PgPool, case: &Case) -> anyhow::Result<Cost> {
-    let (mut rows, mut blocks, mut worst) = (0.0_f64, 0.0_f64, String::new());
     let (mut number, mut latency) = (0, Latency::default());
     // The first request for a leaderboard builds it.
     until("the service is prepared", Duration::from_mins(10), async || {
@@ -27,28 +24,23 @@ pub(super) async fn measure(stage: &Stage, service: &Service, pool: &PgPool, cas
         !matches!(answered, Ok((503, body, _)) if body.contains("leaderboard_rebuilding"))
     })
     .await?;
-    for _ in 0..COUNTED {
-        // Pages are kept for a second: count what a request costs that finds none.
-        tokio::time::sleep(Duration::from_millis(1_100)).await;
-        sqlx::query("select pg_stat_statements_reset()").execute(pool).await?;
-        latency.record(expect(service, pool, case, number).await?);
-        number += 1;
-        let statements: Vec<(String, i64, i64)> = sqlx::query_as(
-            "select left(regexp_replace(query, '\\s+', ' ', 'g'), 80), rows::int8, (shared_blks_hit + shared_blks_read)::int8
-             from pg_stat_statements s join pg_roles r on r.oid = s.userid
-             where s.dbid = (select oid from pg_database where datname = current_database()) and r.rolname = 'matchday_app'
-             order by 3 desc",
-        )
-        .fetch_all(pool)
-        .await?;
-        let sum = |of: fn(&(String, i64, i64)) -> i64| statements.iter().map(of).sum::<i64>();
-        #[expect(clippy::cast_precision_loss, reason = "far fewer than a float has digits")]
-        let (all_rows, all_blocks) = (sum(|s| s.1) as f64, sum(|s| s.2) as f64);
-        if all_blocks >= blocks {
-            (rows, blocks) = (all_rows, all_blocks);
-            worst = statements.first().map(|first| first.0.clone()).unwrap_or_default();
-        }
-    }
+    // Pages are kept for a second: count what a request costs without them.
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    sqlx::query("select pg_stat_statements_reset()").execute(pool).await?;
+    latency.record(expect(service, pool, case, number).await?);
+    number += 1;
+    let statements: Vec<(String, i64, i64)> = sqlx::query_as(
+        "select left(regexp_replace(query, '\\s+', ' ', 'g'), 80), rows::int8, (shared_blks_hit + shared_blks_read)::int8
+         from pg_stat_statements s join pg_roles r on r.oid = s.userid
+         where s.dbid = (select oid from pg_database where datname = current_database()) and r.rolname = 'matchday_app'
+         order by 3 desc",
+    )
+    .fetch_all(pool)
+    .await?;
+    let sum = |of: fn(&(String, i64, i64)) -> i64| statements.iter().map(of).sum::<i64>();
+    #[expect(clippy::cast_precision_loss, reason = "far fewer than a float has digits")]
+    let (rows, blocks) = (sum(|s| s.1) as f64, sum(|s| s.2) as f64);
+    let worst = statements.first().map(|first| first.0.clone()).unwrap_or_default();
     let began = Instant::now();
     while number < case.most.min(REQUESTS) && began.elapsed() < TIME {
         latency.record(expect(service, pool, case, number).await?);

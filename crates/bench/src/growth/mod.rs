@@ -12,7 +12,6 @@ use std::{collections::BTreeMap, fmt::Write as _, path::Path, time::Duration};
 
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
@@ -60,6 +59,7 @@ pub(crate) struct Size {
     pub(crate) big_league: u64,
     pub(crate) rooms: u64,
     pub(crate) teams: u64,
+    /// 200 of them in this season.
     pub(crate) questions: u64,
     /// Rounds with a score of every fifth account.
     pub(crate) rounds: u64,
@@ -76,7 +76,7 @@ const SMALL: Size = Size {
     big_league: 10_000,
     rooms: 600,
     teams: 100,
-    questions: 20,
+    questions: 200,
     rounds: 3,
 };
 
@@ -110,7 +110,7 @@ impl Size {
 }
 
 /// Cost of one call.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub(crate) struct Cost {
     p50: f64,
     p99: f64,
