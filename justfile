@@ -151,7 +151,7 @@ bench *ARGS: _own
     {{ load_env }} && cargo build --quiet --release --bin matchday --bin bench
     {{ load_env }} && ulimit -n "$(ulimit -Hn)" && "$CARGO_TARGET_DIR/release/bench" {{ ARGS }}
 
-# Compare the cost of every operation on a small and a large database; --report writes docs/growth.md. Needs 60 GB.
+# Compare the cost of every operation on a small and a large database; --report writes docs/growth.md.
 growth *ARGS: _own
     {{ load_env }} && cargo build --quiet --release --bin matchday --bin bench
     {{ load_env }} && "$CARGO_TARGET_DIR/release/bench" growth {{ ARGS }}
