@@ -12,7 +12,13 @@ class StoryFirst extends BaseSequencer {
 }
 
 // One browser at a time: the machine may be small, and later tests depend on earlier ones.
-const shared = { testTimeout: 120_000, hookTimeout: 60_000, fileParallelism: false };
+// What a test polls for can wait for the homeserver, the stream and the layout.
+const shared = {
+  testTimeout: 120_000,
+  hookTimeout: 60_000,
+  fileParallelism: false,
+  expect: { poll: { timeout: 20_000 } },
+};
 export default defineConfig({
   root: import.meta.dirname,
   test: {

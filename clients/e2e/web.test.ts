@@ -286,7 +286,7 @@ describe("match list", () => {
     await tournaments.selectOption({ label: "All tournaments" });
     await notice.waitFor({ state: "detached" });
     await tournaments.selectOption({ label: tournament });
-    await expect.poll(() => upcoming.count(), { timeout: 15_000 }).toBeGreaterThan(30);
+    await expect.poll(() => upcoming.count()).toBeGreaterThan(30);
     expect(failures).toBeGreaterThan(1);
     await page.unroute(ofTournament);
   });
@@ -563,7 +563,7 @@ describe("chat", () => {
     for (let before = 0; (await messages.count()) < 200; ) {
       before = await messages.count();
       await log().evaluate((element) => element.scrollTo(0, 60));
-      await expect.poll(() => messages.count(), { timeout: 20_000 }).toBeGreaterThan(before);
+      await expect.poll(() => messages.count()).toBeGreaterThan(before);
       expect(await log().evaluate(({ scrollTop }) => scrollTop)).toBeGreaterThan(200);
     }
     for (const width of widths) {
@@ -719,7 +719,7 @@ describe("chat", () => {
         (error) => String(error),
       );
     };
-    await expect.poll(attempt, { timeout: 10_000 }).toContain("message_refused");
+    await expect.poll(attempt).toContain("message_refused");
     await say(`So ${word}!`);
     const refused = message(word);
     await shown(refused.getByText("Not sent. This message breaks the rules of the chat."));
