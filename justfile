@@ -107,6 +107,10 @@ dependencies:
     cargo deny --offline check bans licenses sources
     cargo machete
 
+# Build the image.
+image NAME="matchday":
+    docker build -f deploy/Dockerfile -t {{ NAME }} .
+
 # Check deploy/ with the real programs. Takes some minutes, and installs missing Debian packages.
 deploy: _own
     {{ programs }} && deploy/check
