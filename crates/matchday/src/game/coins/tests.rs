@@ -8,7 +8,9 @@ mod operators;
 mod payouts;
 mod streaks;
 
+use proptest::{strategy::Strategy, test_runner::Config, test_runner::TestRunner};
 use serde_json::{Value, json};
+use tokio::{runtime::Runtime, task::block_in_place};
 
 use super::audit::Difference;
 use crate::testing::{TestApp, TestUser};
@@ -23,6 +25,27 @@ async fn differences(app: &TestApp) -> Vec<Difference> {
 
 async fn assert_clean(app: &TestApp) {
     assert_eq!(differences(app).await, []);
+}
+
+/// Checks many values on one app. A check has users and matches of its own.
+fn check_cases<T>(
+    settings: &[(&str, &str)],
+    config: Config,
+    values: impl Strategy<Value = T>,
+    check: impl AsyncFn(&TestApp, &T),
+) {
+    let runtime = Runtime::new().expect("a runtime");
+    runtime.block_on(TestApp::run_with(settings, async |app| {
+        let checked = block_in_place(|| {
+            TestRunner::new(config).run(&values, |value| {
+                runtime.block_on(check(app, &value));
+                Ok(())
+            })
+        });
+        if let Err(failure) = checked {
+            panic!("{failure}");
+        }
+    }));
 }
 
 async fn balance(user: &TestUser<'_>) -> i64 {

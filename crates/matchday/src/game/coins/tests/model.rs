@@ -8,7 +8,7 @@ use proptest::{collection::vec, prelude::*, test_runner::Config as ProptestConfi
 use time::{Date, Duration, OffsetDateTime};
 use web::ids::UserId;
 
-use super::assert_clean;
+use super::{assert_clean, check_cases};
 use crate::{
     game::coins::{
         ledger::{Posted, Refusal},
@@ -374,24 +374,18 @@ async fn check_concurrent_steps(app: &TestApp, steps: &[Step]) {
 
 #[test]
 fn any_sequence_matches_the_model() {
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let config = ProptestConfig { cases: 40, max_shrink_iters: 200, ..ProptestConfig::default() };
-    proptest!(config, |(steps in vec(any_step(), 1..80))| {
-        runtime.block_on(TestApp::run(async |app| {
-            check_against_model(app, &steps).await;
-            assert_clean(app).await;
-        }));
+    check_cases(&[], config, vec(any_step(), 1..80), async |app, steps| {
+        check_against_model(app, &steps).await;
+        assert_clean(app).await;
     });
 }
 
 #[test]
 fn any_interleaving_keeps_the_ledger_consistent() {
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let config = ProptestConfig { cases: 30, max_shrink_iters: 50, ..ProptestConfig::default() };
-    proptest!(config, |(steps in vec(any_step(), 20..200))| {
-        runtime.block_on(TestApp::run(async |app| {
-            check_concurrent_steps(app, &steps).await;
-            assert_clean(app).await;
-        }));
+    check_cases(&[], config, vec(any_step(), 20..200), async |app, steps| {
+        check_concurrent_steps(app, &steps).await;
+        assert_clean(app).await;
     });
 }

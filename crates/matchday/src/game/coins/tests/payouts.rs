@@ -5,7 +5,7 @@ use serde_json::json;
 use time::Duration;
 use web::ids::MatchId;
 
-use super::{assert_clean, balance, deduction};
+use super::{assert_clean, balance, check_cases, deduction};
 use crate::testing::{MatchBuilder, TestApp, TestFixtures, TestUser};
 
 /// The database clock decides whether a match is open, and these tests do not move it. A match this far ahead has not
@@ -176,23 +176,23 @@ fn any_step() -> impl Strategy<Value = Step> {
 async fn check_payouts_after_steps(app: &TestApp, steps: &[Step]) {
     const PICKS: [&str; 3] = ["home", "draw", "away"];
     let fixtures = app.fixtures();
-    let event = far(&fixtures).put().await;
-    let mut users = Vec::new();
-    for pick in PICKS {
-        let user = app.user().await;
-        predict(&user, event, pick).await;
-        users.push(user);
+    let users = [app.user().await, app.user().await, app.user().await];
+    let key = format!("of-{}", users[0].id);
+    let far = || fixtures.a_match(&key).starting_in(FAR);
+    let event = far().put().await;
+    for (user, pick) in users.iter().zip(PICKS) {
+        predict(user, event, pick).await;
     }
     let mut spent = [0; PICKS.len()];
     let mut result = None;
     for (number, step) in steps.iter().enumerate() {
         match *step {
             Step::Result(home, away) => {
-                far(&fixtures).at("finished", home, away).put().await;
+                far().at("finished", home, away).put().await;
                 result = Some((home, away));
             }
             Step::CallOff => {
-                far(&fixtures).being("abandoned").put().await;
+                far().being("abandoned").put().await;
                 result = None;
             }
             Step::Settle => app.settle().await,
@@ -222,9 +222,8 @@ async fn check_payouts_after_steps(app: &TestApp, steps: &[Step]) {
 
 #[test]
 fn any_history_leaves_users_with_the_amount_due() {
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let config = ProptestConfig { cases: 24, max_shrink_iters: 100, ..ProptestConfig::default() };
-    proptest!(config, |(steps in vec(any_step(), 1..30))| {
-        runtime.block_on(TestApp::run_with(&PAYING, async |app| check_payouts_after_steps(app, &steps).await));
+    check_cases(&PAYING, config, vec(any_step(), 1..30), async |app, steps| {
+        check_payouts_after_steps(app, &steps).await
     });
 }
