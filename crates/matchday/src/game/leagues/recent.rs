@@ -9,13 +9,23 @@ use tokio::sync::Mutex;
 
 /// Time for which a value is shared.
 const KEPT_FOR: Duration = Duration::from_secs(1);
+/// A value that takes longer to read is shared for this many times as long, so that reading it again and again keeps no
+/// connection to the database busy.
+const TIMES_READ: u32 = 5;
 /// Number of locks that share the reads. Two keys may have the same one, and then wait for each other.
 const LOCKS: usize = 64;
+
+/// When a value was read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReadAt {
+    pub(super) began: Instant,
+    pub(super) took: Duration,
+}
 
 /// How old a value may be.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Age {
-    /// At most a second.
+    /// At most a second, or some times as long as it takes to read.
     Second,
     /// Read at this time or later.
     Since(Instant),
@@ -23,17 +33,17 @@ pub(super) enum Age {
 
 impl Age {
     /// Whether a value whose read began at this time is recent enough.
-    pub(super) fn allows(self, read_at: Instant) -> bool {
+    pub(super) fn allows(self, ReadAt { began, took }: ReadAt) -> bool {
         match self {
-            Self::Second => read_at.elapsed() < KEPT_FOR,
-            Self::Since(since) => read_at >= since,
+            Self::Second => began.elapsed() < KEPT_FOR.max(took * TIMES_READ),
+            Self::Since(since) => began >= since,
         }
     }
 }
 
-/// Values by key, with the times at which their reads began.
+/// Values by key.
 pub(super) struct Recent<K, V> {
-    kept: quick_cache::sync::Cache<K, (V, Instant)>,
+    kept: quick_cache::sync::Cache<K, (V, ReadAt)>,
     locks: [Mutex<()>; LOCKS],
 }
 
@@ -42,14 +52,14 @@ impl<K: Clone + Eq + Hash, V: Clone> Recent<K, V> {
         Self { kept: quick_cache::sync::Cache::new(kept), locks: std::array::from_fn(|_| Mutex::default()) }
     }
 
-    /// Returns the value of a key, and the time at which its read began. Requests that find none that is recent enough wait
+    /// Returns the value of a key, and when it was read. Requests that find none that is recent enough wait
     /// for the first of them.
     pub(super) async fn get<E>(
         &self,
         key: &K,
         age: Age,
         read: impl Future<Output = Result<V, E>>,
-    ) -> Result<(V, Instant), E> {
+    ) -> Result<(V, ReadAt), E> {
         let current = || self.kept.get(key).filter(|(_, read_at)| age.allows(*read_at));
         if let Some(found) = current() {
             return Ok(found);
@@ -61,8 +71,9 @@ impl<K: Clone + Eq + Hash, V: Clone> Recent<K, V> {
         if let Some(found) = current() {
             return Ok(found);
         }
-        let read_at = Instant::now();
-        let found = (read.await?, read_at);
+        let began = Instant::now();
+        let value = read.await?;
+        let found = (value, ReadAt { began, took: began.elapsed() });
         self.kept.insert(key.clone(), found.clone());
         Ok(found)
     }
@@ -90,5 +101,13 @@ mod tests {
         assert_eq!(get(2, Age::Second).await, 1, "another key");
         assert_eq!(get(1, Age::Since(Instant::now())).await, 2, "an older value is read again");
         assert_eq!(get(1, Age::Second).await, 2);
+    }
+
+    #[test]
+    fn value_that_takes_long_is_kept_longer() {
+        let began = Instant::now().checked_sub(Duration::from_secs(9)).expect("an earlier time");
+        assert!(Age::Second.allows(ReadAt { began, took: Duration::from_secs(2) }));
+        assert!(!Age::Second.allows(ReadAt { began, took: Duration::from_secs(1) }));
+        assert!(!Age::Since(Instant::now()).allows(ReadAt { began, took: Duration::from_secs(2) }));
     }
 }

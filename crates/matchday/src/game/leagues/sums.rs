@@ -1,6 +1,6 @@
 //! Sums of the scores of members, from which tables are built.
 
-use std::{collections::HashMap, sync::Arc, time::Instant};
+use std::{collections::HashMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
@@ -8,7 +8,7 @@ use time::{Duration, OffsetDateTime};
 use web::ids::{TournamentId, UserId};
 
 use super::{
-    recent::{Age, Recent},
+    recent::{Age, ReadAt, Recent},
     rules::{League, MemberScore},
     store::{self, RoundRow},
     table::Players,
@@ -157,13 +157,13 @@ impl Outlines {
         Self { db, kept: Recent::new(KEPT_OUTLINES) }
     }
 
-    /// Returns the matches that count for a table, and the time at which they were read.
+    /// Returns the matches that count for a table, and when they were read.
     pub(super) async fn of(
         &self,
         league: &League,
         round: Option<i16>,
         age: Age,
-    ) -> sqlx::Result<(Arc<Outline>, Instant)> {
+    ) -> sqlx::Result<(Arc<Outline>, ReadAt)> {
         let counted = (league.tournaments.clone(), league.from_round, league.from, league.is_exact(), round);
         self.kept.get(&counted, age, async { Ok(Arc::new(outline(&self.db, league, round).await?)) }).await
     }

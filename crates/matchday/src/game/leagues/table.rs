@@ -17,7 +17,7 @@ use web::ids::{LeagueId, UserId};
 
 use super::{
     large::{CopiedRanks, LargeTables},
-    recent::Age,
+    recent::{Age, ReadAt},
     rules::{self, League, Position, TableRow},
     store,
     sums::{self, Member, Outline, Outlines},
@@ -86,7 +86,7 @@ pub(super) struct LeagueTable {
     /// Whether the round is complete; `None` for the table of all rounds.
     round_complete: Option<bool>,
     /// A table is as old as its oldest part.
-    read_at: Instant,
+    read_at: ReadAt,
 }
 
 #[derive(Clone)]
@@ -277,7 +277,8 @@ impl Tables {
         tables: &mut HashMap<LeagueId, LeagueTable>,
     ) -> sqlx::Result<()> {
         let Some(first) = group.first() else { return Ok(()) };
-        let (outline, read_at) = self.outlines.of(first, None, age).await?;
+        let (outline, ReadAt { began, .. }) = self.outlines.of(first, None, age).await?;
+        let reading = Instant::now();
         let of_league = |league: &League| members.get(&league.id).map(Vec::as_slice).unwrap_or_default();
         let start = |league: &League, (user, joined_at): &Member| (*user, league.start(*joined_at));
         let all: Vec<Member> =
@@ -293,7 +294,7 @@ impl Tables {
                 players: None,
                 latest,
                 round_complete: outline.round_complete,
-                read_at,
+                read_at: ReadAt { began, took: reading.elapsed() },
                 round: None,
             };
             tables.insert(league.id, table);
@@ -385,9 +386,9 @@ impl Tables {
         if let Some(kept) = self.current(reader, league, round, accepted) {
             return Ok(kept);
         }
-        let (outline, read_at) = self.outlines.of(league, round, Age::Second).await?;
+        let (outline, ReadAt { began, .. }) = self.outlines.of(league, round, Age::Second).await?;
         let of_primary = reader.is_bound_to_primary();
-        let table = reader.read(async |db| self.compute(&db, league, &outline, read_at).await).await?;
+        let table = reader.read(async |db| self.compute(&db, league, &outline, began).await).await?;
         Ok(self.keep(league, table, of_primary))
     }
 
@@ -396,8 +397,9 @@ impl Tables {
         db: &PgPool,
         league: &League,
         outline: &Outline,
-        read_at: Instant,
+        began: Instant,
     ) -> sqlx::Result<LeagueTable> {
+        let reading = Instant::now();
         let (scores, players) = if self.is_large(league) {
             let members = store::members_after(db, league.id, i64::MIN, self.large_from.into()).await?;
             (sums::sum(db, outline, &members).await?, None)
@@ -411,6 +413,7 @@ impl Tables {
             (scores, Some(players))
         };
         let (rows, latest) = (rules::table(&scores, outline.latest.is_some()), outline.latest);
+        let read_at = ReadAt { began, took: reading.elapsed() };
         Ok(LeagueTable { rows, players, latest, round_complete: outline.round_complete, read_at, round: outline.round })
     }
 
