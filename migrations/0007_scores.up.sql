@@ -116,7 +116,7 @@ create view result_points as
         join rule_sets s on s.id = e.rule_set_id
         join predictions p on p.event_id = r.event_id
         left join prediction_revisions l
-          on l.user_id = p.user_id and l.event_id = r.event_id
+          on l.user_id = p.user_id and l.event_id = p.event_id
          and l.event_id = case when p.updated_at >= least(r.start_time, r.recorded_at) then p.event_id end
          and l.made_at < least(r.start_time, r.recorded_at)
          and l.replaced_at >= least(r.start_time, r.recorded_at)

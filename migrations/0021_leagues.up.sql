@@ -30,7 +30,7 @@ create table leagues (
     constraint leagues_start check (from_round is null or from_time is null)
 );
 comment on table leagues is 'local: leagues of users, with the number of their members';
-create index leagues_public on leagues (id) where visibility = 'public';
+create index leagues_public on leagues (id) include (owner_id) where visibility = 'public';
 create index leagues_name_trgm on leagues using gin (lower(name) gin_trgm_ops) where visibility = 'public';
 create index leagues_by_tournament on leagues using gin (tournament_ids);
 -- For account deletions and exports.
@@ -46,9 +46,10 @@ create table league_members (
     user_id     bigint      not null,
     league_id   bigint      not null,
     joined_at   timestamptz not null,
-    -- Idempotency key of the request that joined or created the league. Its response is not stored, because it has the
-    -- code, so a repeated request is recognised by this key.
+    -- Idempotency key of the request that joined or created the league, and the digest of its content. Its response is not
+    -- stored, because it has the code, so a repeated request is recognised by these.
     request_key bytea,
+    request_digest bytea,
     primary key (user_id, league_id)
 );
 comment on table league_members is 'user: members of leagues';

@@ -376,6 +376,10 @@ pub async fn begin(pool: &PgPool) -> sqlx::Result<Transaction<'static, Postgres>
     begin_by(pool, None).await
 }
 
+/// For [`begin_with`]: statements are planned for their parameters. A generic plan cannot tell the first page from the
+/// last, or a filter that few rows match from one that all match.
+pub const CUSTOM_PLANS: &str = "begin; set local plan_cache_mode = force_custom_plan";
+
 /// Like [`begin`], with a custom `begin` statement.
 pub async fn begin_with(pool: &PgPool, statement: impl SqlSafeStr) -> sqlx::Result<Transaction<'static, Postgres>> {
     begin_by(pool, Some(statement.into_sql_str())).await

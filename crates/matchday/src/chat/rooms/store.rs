@@ -1,6 +1,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use sqlx::{PgConnection, PgExecutor};
+use platform::database;
+use sqlx::{PgConnection, PgExecutor, PgPool};
 use time::OffsetDateTime;
 use web::{
     fields::Search,
@@ -504,75 +505,53 @@ struct ListRow {
 /// Returns a page of the rooms that a user may see, most recently active first. Also returns the total, if it is small: of
 /// the rooms that the user has joined, or of those of a match.
 ///
-/// The query has four variants, one for each combination of filters. A prepared statement soon gets one generic plan,
-/// and a single plan for all filters would be bad for most of them.
+/// The page is found first: all else is read only for its rooms.
 pub(super) async fn list(
-    executor: impl PgExecutor<'_>,
+    db: &PgPool,
     user: UserId,
     filter: &RoomFilter,
     paging: Paging,
 ) -> sqlx::Result<(Vec<ListedRoom>, Option<i64>)> {
-    let (event, pattern) = (filter.event_id.map(|id| id.0), filter.search.as_ref().map(Search::pattern));
-    macro_rules! listed {
-        ($total:tt, $filters:tt) => {
-            sqlx::query_as!(
-                ListRow,
-                r#"with mine as materialized (
-                       select room_id, membership from room_members
-                       where user_id = $1 and membership in ('join', 'invite')
-                   ), matching as not materialized (
-                       select a.room_id as id, a.last_activity, a.member_count, m.membership is not distinct from 'join' as is_joined
-                       from rooms r join room_activity a on a.room_id = r.id left join mine m on m.room_id = r.id
-                       where r.opened_at is not null
-                         and (not r.is_private or m.room_id is not null)
-                         and (r.creator_id is null or r.creator_id <> all (
-                             array(select blocked_id from blocks where user_id = $1)))"#
-                    + $filters
-                    + r#"
-                   ), page as (
-                       select * from matching order by last_activity desc, id desc limit $5 offset $6
-                   )
-                   select "#
-                    + $total
-                    + r#" as total, p.member_count as "member_count?",
-                          p.is_joined as "is_joined?", p.last_activity as "last_activity?",
-                          r.matrix_id, r.name as "name?", r.topic as "topic?", r.is_private as "is_private?", r.stand,
-                          r.slow_mode_seconds as "slow_mode_seconds?", e.id as "event_id?: MatchId", e.start_time as "start_time?", h.name as "home_team?",
-                          w.name as "away_team?"
-                   from (select 1) as always
-                   left join page p on true
-                   left join rooms r on r.id = p.id
-                   left join events e on e.id = r.event_id
-                   left join teams h on h.id = e.home_team_id
-                   left join teams w on w.id = e.away_team_id
-                   order by p.last_activity desc, p.id desc"#,
-                user.0,
-                filter.joined,
-                event,
-                pattern,
-                paging.limit(),
-                paging.offset(),
-            )
-            .fetch_all(executor)
-            .await?
-        };
-    }
-    let rows = if filter.joined {
-        listed!(
-            "(select count(*) from matching)",
-            " and $2 and m.membership = 'join' and ($3::bigint is null or r.event_id = $3)
-              and ($4::text is null or lower(r.name) like lower($4))"
-        )
-    } else if event.is_some() {
-        listed!(
-            "(select count(*) from matching)",
-            " and not $2 and r.event_id = $3 and ($4::text is null or lower(r.name) like lower($4))"
-        )
-    } else if pattern.is_some() {
-        listed!("null::bigint", " and not $2 and $3::bigint is null and lower(r.name) like lower($4)")
-    } else {
-        listed!("null::bigint", " and not $2 and $3::bigint is null and $4::text is null")
-    };
+    let mut tx = database::begin_with(db, database::CUSTOM_PLANS).await?;
+    let rows = sqlx::query_as!(
+        ListRow,
+        r#"with mine as materialized (
+               select room_id, membership from room_members
+               where user_id = $1 and membership in ('join', 'invite')
+           ), matching as not materialized (
+               select a.room_id as id, a.last_activity, a.member_count, m.membership is not distinct from 'join' as is_joined
+               from rooms r join room_activity a on a.room_id = r.id left join mine m on m.room_id = r.id
+               where r.opened_at is not null
+                 and (not r.is_private or m.room_id is not null)
+                 and (r.creator_id is null or r.creator_id not in (select blocked_id from blocks where user_id = $1))
+                 and (not $2 or m.membership = 'join')
+                 and ($3::bigint is null or r.event_id = $3)
+                 and ($4::text is null or lower(r.name) like lower($4))
+           ), page as (
+               select * from matching order by last_activity desc, id desc limit $5 offset $6
+           )
+           select case when $2 or $3 is not null then (select count(*) from matching) end as total,
+                  p.member_count as "member_count?", p.is_joined as "is_joined?", p.last_activity as "last_activity?",
+                  r.matrix_id, r.name as "name?", r.topic as "topic?", r.is_private as "is_private?", r.stand,
+                  r.slow_mode_seconds as "slow_mode_seconds?", e.id as "event_id?: MatchId",
+                  e.start_time as "start_time?", h.name as "home_team?", w.name as "away_team?"
+           from (select 1) as always
+           left join page p on true
+           left join rooms r on r.id = p.id
+           left join events e on e.id = r.event_id
+           left join teams h on h.id = e.home_team_id
+           left join teams w on w.id = e.away_team_id
+           order by p.last_activity desc, p.id desc"#,
+        user.0,
+        filter.joined,
+        filter.event_id.map(|id| id.0),
+        filter.search.as_ref().map(Search::pattern),
+        paging.limit(),
+        paging.offset(),
+    )
+    .fetch_all(&mut *tx)
+    .await?;
+    tx.commit().await?;
     let total = rows.first().and_then(|row| row.total);
     let listed = rows.into_iter().filter_map(|row| {
         let event = row.event_id.and_then(|id| Some((id, row.home_team?, row.away_team?, row.start_time?)));

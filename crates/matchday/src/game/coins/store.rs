@@ -287,14 +287,16 @@ pub(super) async fn history(
     sqlx::query_as!(
         Transaction,
         r#"select t.number, t.transaction_id as "id: TransactionId", t.kind as "kind: Kind", t.amount, t.balance,
-                  coalesce(t.remark, t.reason) as reason, t.reference, r.transaction_id as "reverses?: TransactionId",
+                  coalesce(t.remark, t.reason) as reason, t.reference,
+                  -- A join may read all transactions of the user for each row.
+                  (select r.transaction_id from coin_transactions r
+                   where r.user_id = t.user_id and r.number = t.reverses) as "reverses?: TransactionId",
                   t.event_id as "event: MatchId", t.created_at
            from coin_transactions t
-           left join coin_transactions r on r.user_id = t.user_id and r.number = t.reverses
-           where t.user_id = $1 and ($2::bigint is null or t.number < $2)
+           where t.user_id = $1 and t.number < $2
            order by t.number desc limit $3"#,
         user.0,
-        after.map(Cursor::id),
+        after.map_or(i64::MAX, Cursor::id),
         limit,
     )
     .fetch_all(executor)

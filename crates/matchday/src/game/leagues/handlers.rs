@@ -26,7 +26,7 @@ use crate::{
         accounts::{ListedPersonItem, Person},
         avatars::AvatarUrls,
         callers::CallerReader,
-        idempotency::RequestKey,
+        idempotency::{self, KeyedRequest},
         sessions::CurrentUser,
     },
 };
@@ -70,6 +70,7 @@ impl From<LeagueError> for ApiError {
             LeagueError::IsOwner => Self::invalid_field("user", "must not be the owner"),
             LeagueError::NotAnHeir => Self::invalid_field("user_id", "must be another member of the league"),
             LeagueError::Limited(decision) => Self::rate_limited(decision),
+            LeagueError::KeyUsed => idempotency::key_used(),
             LeagueError::AccountDeleted => Self::unauthenticated(),
             LeagueError::Database(error) => error.into(),
             LeagueError::Table(error) => error.into(),
@@ -283,7 +284,7 @@ impl From<LeagueView> for LeagueItem {
 pub(super) async fn create_league(
     State(leagues): State<Leagues>,
     user: CurrentUser,
-    request: Option<RequestKey>,
+    request: Option<KeyedRequest>,
     ValidJson(wish): ValidJson<Wish>,
 ) -> Result<(StatusCode, [(http::HeaderName, http::HeaderValue); 1], Json<LeagueSaved>), ApiError> {
     permitted(leagues.take_creation(user.id).await)?;
@@ -370,7 +371,7 @@ pub(super) async fn join_league(
     State(leagues): State<Leagues>,
     user: CurrentUser,
     network: ClientNetwork,
-    request: Option<RequestKey>,
+    request: Option<KeyedRequest>,
     ValidJson(invitation): ValidJson<Invitation>,
 ) -> Result<([(http::HeaderName, http::HeaderValue); 1], Json<LeagueSaved>), ApiError> {
     let league = leagues.join(user.id, network, &invitation, request).await?;

@@ -17,7 +17,7 @@ use platform::{
 };
 use redis::aio::ConnectionManager;
 use serde_json::json;
-use sqlx::{PgConnection, PgPool, Postgres, Transaction};
+use sqlx::{PgConnection, PgExecutor, PgPool, Postgres, Transaction};
 use time::OffsetDateTime;
 use tokio::sync::Notify;
 use web::{
@@ -46,7 +46,7 @@ use crate::{
     game::scores::leaderboard_cache::LeaderboardError,
     identity::{
         accounts::Person,
-        idempotency::RequestKey,
+        idempotency::KeyedRequest,
         operators::{self, Operator, service::Action},
     },
 };
@@ -182,6 +182,8 @@ pub enum LeagueError {
     NotAnHeir,
     #[error("too many unknown codes")]
     Limited(Decision),
+    #[error("the idempotency key belongs to another request")]
+    KeyUsed,
     /// The account was deleted while the request ran.
     #[error("the account of the caller was deleted")]
     AccountDeleted,
@@ -225,7 +227,7 @@ impl Leagues {
         &self,
         user: UserId,
         wish: &Wish,
-        request: Option<RequestKey>,
+        request: Option<KeyedRequest>,
     ) -> Result<LeagueView, LeagueError> {
         let inner = &*self.inner;
         let by_time = wish.from.is_some() || wish.counts_from == CountsFrom::Joined;
@@ -250,11 +252,7 @@ impl Leagues {
         };
         let mut tx = database::begin(&inner.db).await?;
         self.lock_user(&mut tx, user).await?;
-        let made = match request {
-            Some(request) => store::of_request(&mut *tx, user, request).await?,
-            None => None,
-        };
-        let id = if let Some(id) = made {
+        let id = if let Some(id) = self.of_request(&mut *tx, user, request).await? {
             id
         } else {
             self.check_number(&mut tx, user).await?;
@@ -267,6 +265,20 @@ impl Leagues {
         tx.commit().await?;
         inner.outbox_written.notify_one();
         self.get(user, id).await
+    }
+
+    /// Returns the league that this request created or joined before.
+    async fn of_request(
+        &self,
+        executor: impl PgExecutor<'_>,
+        user: UserId,
+        request: Option<KeyedRequest>,
+    ) -> Result<Option<LeagueId>, LeagueError> {
+        let Some(request) = request else { return Ok(None) };
+        match store::of_request(executor, user, request).await? {
+            Some((_, false)) => Err(LeagueError::KeyUsed),
+            found => Ok(found.map(|(league, _)| league)),
+        }
     }
 
     /// Checks the greatest number of members against the settings.
@@ -425,7 +437,7 @@ impl Leagues {
         user: UserId,
         network: ClientNetwork,
         invitation: &Invitation,
-        request: Option<RequestKey>,
+        request: Option<KeyedRequest>,
     ) -> Result<LeagueView, LeagueError> {
         let found = match invitation {
             Invitation::Code(code) => self.find_by_code(user, network, code).await?,
@@ -439,9 +451,7 @@ impl Leagues {
             }
         };
         let (inner, league) = (&*self.inner, &found.league);
-        if let Some(request) = request
-            && store::of_request(&inner.db, user, request).await? == Some(league.id)
-        {
+        if self.of_request(&inner.db, user, request).await? == Some(league.id) {
             return self.get(user, league.id).await;
         }
         if found.joined_at.is_some() {

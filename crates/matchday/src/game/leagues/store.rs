@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     game::scores::rules::Score,
-    identity::{accounts::Person, avatars::AvatarKey, idempotency::RequestKey},
+    identity::{accounts::Person, avatars::AvatarKey, idempotency::KeyedRequest},
 };
 
 /// A league with its code, its room, and the membership of one user.
@@ -149,11 +149,8 @@ pub(super) async fn of_user(
     Ok((rows.into_iter().map(StoredLeague::try_from).collect::<Result<_, _>>()?, total))
 }
 
-/// Begins a transaction whose statements are planned for their parameters. A generic plan cannot tell a search, or a
-/// tournament that few leagues count, from one that matches all leagues.
-const CUSTOM_PLANS: &str = "begin; set local plan_cache_mode = force_custom_plan";
-
-/// Returns a page of the public leagues that a user can see, newest first.
+/// Returns a page of the public leagues that a user can see, newest first. Finds the page first: all else is read only for
+/// its leagues, and not for those of earlier pages.
 pub(super) async fn public(
     db: &PgPool,
     user: UserId,
@@ -161,11 +158,15 @@ pub(super) async fn public(
     pattern: Option<&str>,
     paging: Paging,
 ) -> sqlx::Result<Vec<StoredLeague>> {
-    let mut tx = database::begin_with(db, CUSTOM_PLANS).await?;
+    let mut tx = database::begin_with(db, database::CUSTOM_PLANS).await?;
     let rows = leagues!(
-        "where l.visibility = 'public' and (m.user_id is not null or l.owner_id <> all($2::bigint[]))
-           and ($3::text is null or lower(l.name) like lower($3))
-         order by l.id desc limit $4 offset $5",
+        "where l.id = any (array(
+             select p.id from leagues p
+             where p.visibility = 'public' and ($3::text is null or lower(p.name) like lower($3))
+               and (p.owner_id not in (select unnest($2::bigint[]))
+                    or p.id in (select j.league_id from league_members j where j.user_id = $1))
+             order by p.id desc limit $4 offset $5))
+         order by l.id desc",
         user.0,
         hidden_owners,
         pattern,
@@ -180,7 +181,7 @@ pub(super) async fn public(
 
 /// Number of public leagues.
 pub(super) async fn count_public(db: &PgPool, pattern: Option<&str>) -> sqlx::Result<i64> {
-    let mut tx = database::begin_with(db, CUSTOM_PLANS).await?;
+    let mut tx = database::begin_with(db, database::CUSTOM_PLANS).await?;
     let count = sqlx::query_scalar!(
         r#"select count(*) as "count!" from leagues
            where visibility = 'public' and ($1::text is null or lower(name) like lower($1))"#,
@@ -271,7 +272,7 @@ pub(super) async fn insert(
     new: &NewLeague<'_>,
     code: &StoredCode,
     now: OffsetDateTime,
-    request: Option<RequestKey>,
+    request: Option<KeyedRequest>,
 ) -> sqlx::Result<LeagueId> {
     let id = sqlx::query_scalar!(
         r#"insert into leagues (name, owner_id, visibility, counts_from, tournament_ids, from_round, from_time, max_members,
@@ -316,34 +317,38 @@ pub(super) async fn insert_member(
     league: LeagueId,
     user: UserId,
     now: OffsetDateTime,
-    request: Option<RequestKey>,
+    request: Option<KeyedRequest>,
 ) -> sqlx::Result<bool> {
     let inserted = sqlx::query!(
-        "insert into league_members (user_id, league_id, joined_at, request_key) values ($1, $2, $3, $4)
+        "insert into league_members (user_id, league_id, joined_at, request_key, request_digest) values ($1, $2, $3, $4, $5)
          on conflict (user_id, league_id) do nothing",
         user.0,
         league.0,
         now,
-        request.as_ref().map(|request| &request.0[..]),
+        request.as_ref().map(|request| &request.key.0[..]),
+        request.as_ref().map(|request| &request.digest[..]),
     )
     .execute(connection)
     .await?;
     Ok(inserted.rows_affected() == 1)
 }
 
-/// Returns the league that a user created or joined by this request.
+/// Returns the league that a user created or joined with the key of this request, and whether by the same request.
 pub(super) async fn of_request(
     executor: impl PgExecutor<'_>,
     user: UserId,
-    request: RequestKey,
-) -> sqlx::Result<Option<LeagueId>> {
-    sqlx::query_scalar!(
-        r#"select league_id as "league_id: LeagueId" from league_members where user_id = $1 and request_key = $2"#,
+    request: KeyedRequest,
+) -> sqlx::Result<Option<(LeagueId, bool)>> {
+    let row = sqlx::query!(
+        r#"select league_id as "league: LeagueId", request_digest = $3 as "is_same!"
+           from league_members where user_id = $1 and request_key = $2"#,
         user.0,
-        &request.0[..],
+        &request.key.0[..],
+        &request.digest[..],
     )
     .fetch_optional(executor)
-    .await
+    .await?;
+    Ok(row.map(|row| (row.league, row.is_same)))
 }
 
 /// Locks a league until the transaction ends. Returns its owner and the number of members; `None` if it was deleted.
@@ -544,7 +549,7 @@ pub(super) async fn page_of_tournament(
     after: LeagueId,
     limit: i64,
 ) -> sqlx::Result<Option<LeagueId>> {
-    let mut tx = database::begin_with(db, CUSTOM_PLANS).await?;
+    let mut tx = database::begin_with(db, database::CUSTOM_PLANS).await?;
     let last = sqlx::query_scalar!(
         "select max(id) from
            (select id from leagues where id > $1 and tournament_ids && array[$2::bigint] order by id limit $3) page",
@@ -565,7 +570,7 @@ pub(super) async fn of_tournament(
     after: LeagueId,
     until: LeagueId,
 ) -> sqlx::Result<Vec<League>> {
-    let mut tx = database::begin_with(db, CUSTOM_PLANS).await?;
+    let mut tx = database::begin_with(db, database::CUSTOM_PLANS).await?;
     let rows = leagues!(
         "where l.id > $2 and l.id <= $4 and l.tournament_ids && array[$3::bigint] order by l.id",
         0_i64,

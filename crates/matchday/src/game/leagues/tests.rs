@@ -70,6 +70,11 @@ async fn code_is_stored_neither_plainly_nor_in_idempotency_keys() {
         let created = post_with_key(app, &user, "/api/auth/leagues", "first", &body).await.expect(201);
         let again = post_with_key(app, &user, "/api/auth/leagues", "first", &body).await.expect(201);
         assert_eq!(created["data"]["id"], again["data"]["id"], "a repeated request creates no second league");
+        let different = json!({"name": "Rivals", "tournament_ids": [tournament]});
+        let refused = post_with_key(app, &user, "/api/auth/leagues", "first", &different).await.expect(422);
+        assert_eq!(refused["code"], "idempotency_key_reused");
+        let again = post_with_key(app, &user, "/api/auth/leagues", "first", &body).await.expect(201);
+        assert_eq!(created["data"]["id"], again["data"]["id"], "a refused request does not take the key over");
         let code = created["data"]["code"].as_str().expect("a code");
         for table in ["leagues", "league_members", "idempotency_keys", "outbox"] {
             let query = format!("select coalesce(string_agg(t::text, ' '), '') from {table} t");
@@ -84,6 +89,10 @@ async fn code_is_stored_neither_plainly_nor_in_idempotency_keys() {
             post_with_key(app, &other, "/api/auth/leagues/join", "join", &json!({"code": code})).await.expect(200);
         assert_eq!(joined["data"]["me"]["joined_at"], again["data"]["me"]["joined_at"]);
         assert_eq!(join(&other, &created["data"]).await.expect(409)["code"], "already_a_member");
+        let second = create(&user, tournament, &json!({})).await;
+        let different = json!({"code": second["code"]});
+        let refused = post_with_key(app, &other, "/api/auth/leagues/join", "join", &different).await.expect(422);
+        assert_eq!(refused["code"], "idempotency_key_reused");
         app.published().await;
     })
     .await;

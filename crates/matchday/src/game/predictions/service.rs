@@ -47,7 +47,7 @@ const CANDIDATES: [i64; 3] = [200, 800, 3_200];
 
 /// Maximum number of a match's predictions that a page of predictions with one pick examines. Such a page can thus be
 /// short, or even empty, and still have a next one.
-const EXAMINED: i64 = 20_000;
+const EXAMINED: i64 = 5_000;
 
 /// Maximum number of users whose predictions one statement reads.
 const USERS_AT_ONCE: usize = 500;

@@ -979,7 +979,8 @@ macro_rules! person {
 }
 
 /// Returns predictions of a match by users in `after..=until` (excluding `after`), sorted by user. Excludes `blocked` users.
-/// Each table has the bounds, as in [`counted`]. Without an upper bound, some plans would read all later predictions.
+/// Each table has the bounds, as in [`counted`]. Without an upper bound, some plans would read all later predictions. The
+/// blocked users are a subquery, which is hashed: a list would be searched for each prediction.
 pub(super) async fn list(
     executor: impl PgExecutor<'_>,
     event: MatchId,
@@ -995,7 +996,7 @@ pub(super) async fn list(
          where e.id = $1
            and p.user_id > $2 and p.user_id <= $6
            and ($3::text is null or case when l.revision is null then p.prediction else l.prediction end = $3)
-           and p.user_id <> all($4::bigint[])
+           and p.user_id not in (select unnest($4::bigint[]))
          order by p.user_id
          limit $5",
         event.0,
@@ -1030,7 +1031,7 @@ pub(super) async fn list_of_users(
          where e.id = $1
            and p.user_id = any($2)
            and ($3::text is null or case when l.revision is null then p.prediction else l.prediction end = $3)
-           and p.user_id <> all($4::bigint[])
+           and p.user_id not in (select unnest($4::bigint[]))
          order by p.user_id
          limit $5",
         event.0,

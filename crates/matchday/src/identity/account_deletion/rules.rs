@@ -244,7 +244,7 @@ pub const TABLES: &[Table] = &[
         "league_members",
         Fate::HandledElsewhere("a worker ends the memberships, and passes leagues on to another member"),
     )
-    .hiding(&["user_id", "request_key"]),
+    .hiding(&["user_id", "request_key", "request_digest"]),
     Table::of_user("league_removals", Fate::Deleted),
     Table::of_user("league_notifications", Fate::Deleted),
     Table::of_user("leagues", Fate::HandledElsewhere("a worker passes them on to another member, or deletes them"))

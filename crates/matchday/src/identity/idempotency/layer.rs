@@ -227,6 +227,8 @@ where
     let RawBody(body) = RawBody::from_request(received, &state).await?;
     let digest = rules::request_digest(key, parts.uri.query(), &body);
     let request = KeyedRequest { owner, key: owner.request_key(parts.uri.path(), key), digest };
+    parts.extensions.insert(request.key);
+    parts.extensions.insert(request);
     let identified = Identified { request, parts, body };
     match stored {
         Stored::Response => respond_once(&state, inner, identified).await,
@@ -239,12 +241,11 @@ where
 async fn respond_with_effect<S>(
     keys: &Idempotency,
     mut inner: S,
-    Identified { request, mut parts, body }: Identified,
+    Identified { request, parts, body }: Identified,
 ) -> Result<Response, ApiError>
 where
     S: Service<Request, Response = Response, Error = Infallible>,
 {
-    parts.extensions.insert(request);
     let response = inner.call(Request::from_parts(parts, Body::from(body))).await;
     let mut response = response.unwrap_or_else(|never| match never {});
     match response.extensions().get::<KeyOutcome>() {
@@ -274,7 +275,7 @@ where
 async fn respond_without_claim<S>(
     keys: &Idempotency,
     mut inner: S,
-    Identified { request, mut parts, body }: Identified,
+    Identified { request, parts, body }: Identified,
 ) -> Result<Response, ApiError>
 where
     S: Service<Request, Response = Response, Error = Infallible>,
@@ -290,7 +291,6 @@ where
         }
         None => {}
     }
-    parts.extensions.insert(request.key);
     let response = inner.call(Request::from_parts(parts, Body::from(body))).await;
     store_or_replay(keys, request, response.unwrap_or_else(|never| match never {})).await
 }
@@ -340,7 +340,7 @@ async fn respond_to_used_key(keys: &Idempotency, request: KeyedRequest) -> Resul
 async fn respond_once<S, T>(
     state: &T,
     inner: S,
-    Identified { request, mut parts, body }: Identified,
+    Identified { request, parts, body }: Identified,
 ) -> Result<Response, ApiError>
 where
     T: WebState,
@@ -349,7 +349,6 @@ where
     S: Service<Request, Response = Response, Error = Infallible> + Send + 'static,
     S::Future: Send + 'static,
 {
-    parts.extensions.insert(request.key);
     let keys = Idempotency::from_ref(state);
     let permit = keys.permit().ok_or_else(overloaded)?;
     // The task starts with the claim and continues if the client disconnects: a client that lost the connection will
@@ -415,11 +414,13 @@ where
     }
 }
 
-/// Returns a response with what is stored of it, or `Err` with a response that must not be stored.
+/// Returns a response with what is stored of it, or `Err` with a response that must not be stored, such as that to a used
+/// key, which would then refuse the request that used it.
 async fn storable(response: Response) -> Result<(Response, StoredResponse), Response> {
     // Treat a response of unknown size as too large.
+    let used = response.extensions().get() == Some(&ErrorCode(KEY_USED));
     let small = response.body().size_hint().upper().is_some_and(|size| size <= rules::LARGEST);
-    if !small || !rules::is_storable(response.status(), response.headers()) {
+    if used || !small || !rules::is_storable(response.status(), response.headers()) {
         return Err(response);
     }
     let (parts, body) = response.into_parts();

@@ -103,7 +103,7 @@ async fn late_pages_read_few_rows() {
 async fn page_with_a_rare_pick_examines_a_limited_number() {
     TestApp::run(async |app| {
         let (event, user) = (far(&app.fixtures()).put().await, app.user().await);
-        let (first, users) = (user.id.0 + 1, 45_000_i64);
+        let (first, users) = (user.id.0 + 1, 11_000_i64);
         for statement in [
             "insert into users (user_id, created_at, username, username_is_generated) overriding system value
              select n, now(), 'reader' || n, false from generate_series($2, $2 + $3 - 1) as n",
