@@ -60,7 +60,7 @@ ci:
     tests=target/nextest/default/junit.xml
     rm -f "$tests"
     failed=() table=''
-    for step in format spelling migrations dependencies lint test docs clients deploy; do
+    for step in format spelling migrations dependencies lint test docs clients deploy stale; do
         began=$SECONDS outcome=passed
         {{ just_executable() }} "$step" || { outcome=FAILED; failed+=("$step"); }
         printf -v row '%-13s %5d s  %s' "$step" $((SECONDS - began)) "$outcome"
@@ -120,26 +120,27 @@ recovery: _own
     dev/install-test-tools pgbackrest
     {{ programs }} && deploy/rehearse-restore && deploy/rehearse-failover
 
-# Run all tests that are too slow for every change, and generate docs/reliability.md from their results. Takes several hours.
-nightly: _own
-    rm -f .dev/proof.jsonl
-    MATCHDAY_PROOF="$PWD/.dev/proof.jsonl" just faults
-    MATCHDAY_PROOF="$PWD/.dev/proof.jsonl" just upgrade
-    MATCHDAY_PROOF="$PWD/.dev/proof.jsonl" just soak
-    MATCHDAY_PROOF="$PWD/.dev/proof.jsonl" just hostile
-    MATCHDAY_PROOF="$PWD/.dev/proof.jsonl" just recovery
-    just rules
-    just generated-clients
-    just reliability
-    just growth --report
+# Each part stores its result in docs/nightly, from which docs/reliability.md is generated. All take several hours.
+# Run the tests that are too slow for every change: all parts, or these (`just nightly --help`).
+nightly *PARTS: _own
+    {{ load_env }} && cargo run --quiet --bin bench -- nightly {{ PARTS }}
+
+# Print what changed since the nightly parts ran, and fail if one failed.
+stale:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    failed=0
+    for result in docs/nightly/*.json; do
+        revision=$(sed -nE 's/^  "revision": "([0-9a-f]+).*/\1/p' "$result")
+        newer=$(git rev-list --count "$revision..HEAD" -- crates migrations 2>/dev/null) || newer=unknown
+        echo "nightly $(basename "$result" .json): at $revision, commits that changed the code since: $newer"
+        grep -q '^  "passed": true' "$result" || { echo "error: this part failed" >&2; failed=1; }
+    done
+    exit "$failed"
 
 # Compare the points from Rust and SQL for 200,000 random cases, and whole seasons of 1,000 fans with independent tables.
 rules: _own
     {{ load_env }} && SEASON_FANS=1000 cargo nextest run --all-features -p matchday --lib --run-ignored all -E 'test(200_000_random_cases) + test(season_tests)'
-
-# Generate docs/reliability.md from the results in .dev/proof.jsonl.
-reliability: _own
-    cargo run --quiet --bin bench -- --reliability .dev/proof.jsonl
 
 # Check for known vulnerabilities; downloads the advisory database.
 advisories:

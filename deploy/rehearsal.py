@@ -1042,7 +1042,7 @@ def held(what, text):
     say(f"held: {what}: {text}")
     if proof := os.environ.get("MATCHDAY_PROOF"):
         with open(proof, "a", encoding="utf-8") as file:
-            file.write(json.dumps({"section": "recovery", "what": what, "held": text}) + "\n")
+            file.write(json.dumps({"what": what, "held": text}) + "\n")
 
 
 def percentile(sorted_values, share):

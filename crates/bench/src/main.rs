@@ -39,9 +39,6 @@ struct Arguments {
     /// Write docs/performance.md and its charts from the stored results.
     #[arg(long)]
     report: bool,
-    /// Write docs/reliability.md from the lines of this file, which `just nightly` creates.
-    #[arg(long, value_name = "FILE")]
-    reliability: Option<PathBuf>,
     /// Number of rounds, each of which measures both sides.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(3..))]
     rounds: u8,
@@ -66,6 +63,7 @@ enum Tool {
     Crowd(crowd::Case),
     /// Compare the cost of every operation on a small and a large database.
     Growth(growth::Command),
+    Nightly(report::reliability::Nightly),
 }
 
 #[tokio::main]
@@ -76,10 +74,8 @@ async fn main() -> anyhow::Result<()> {
         Some(Tool::Swarm(command)) => return swarm::run(command).await,
         Some(Tool::Crowd(case)) => return crowd::run(case, &root),
         Some(Tool::Growth(command)) => return growth::run(command, &root).await,
+        Some(Tool::Nightly(command)) => return report::reliability::nightly(&command, &root),
         None => {}
-    }
-    if let Some(file) = &arguments.reliability {
-        return report::reliability::write(&root, file);
     }
     let kept = root.join(".dev/bench/outcomes.json");
     let mut outcomes = read(&kept)?;

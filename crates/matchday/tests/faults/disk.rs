@@ -71,7 +71,6 @@ async fn full_disk_under_load_loses_no_write() {
     let back = freed.elapsed();
     let outcome = load.finish(&service, &setting, &postgres.owner()).await;
     held(
-        "faults",
         "PostgreSQL's disk full under load, first for tables, then for the write-ahead log",
         &format!(
             "{outcome}; writes that needed space returned 503 after {first_refused:.1?} (\"No space left on device\" in \

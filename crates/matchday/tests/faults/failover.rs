@@ -29,7 +29,6 @@ async fn failover_and_switchover_lose_no_write() {
     let outcome = load.finish(&service, &setting, &owner).await;
     assert!(outcome.slowest < Duration::from_secs(12), "the slowest response took {:.1?}", outcome.slowest);
     held(
-        "faults",
         "PostgreSQL primary and its Patroni killed (-9) under load, with a synchronous standby",
         &format!(
             "{outcome}, none lost or duplicated; {:.1?} from the last acknowledgement before the failover to the first one \
@@ -50,7 +49,6 @@ async fn failover_and_switchover_lose_no_write() {
     assert_ne!(cluster.primary().await, before, "the servers have swapped roles");
     let outcome = load.finish(&service, &setting, &owner).await;
     held(
-        "faults",
         "Planned switchover between two PostgreSQL servers under load",
         &format!(
             "{outcome}; {:.1?} without an acknowledgement; both in sync {whole:.1?} later; {}",

@@ -133,9 +133,7 @@ async fn run_with_fault(fault: Fault) {
             .await;
             let made = back.elapsed();
             let outcome = load.finish(&service, &quiet, &owner).await;
-            held(
-                "faults",
-                fault.description(),
+            held(fault.description(),
                 &format!(
                     "{outcome}, {}; {logins} logins without chat credentials, the slowest in {slowest_login:.1?}; opening \
                      and joining rooms returned 503 chat_unavailable, the slowest in {slowest_refusal:.1?} and the last in \

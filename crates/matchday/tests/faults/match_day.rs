@@ -315,9 +315,7 @@ async fn match_day_survives_killing_each_process() {
             let hooks = backend.taken.lock().expect("not poisoned").len();
             let incidents: usize = expected.values().map(Vec::len).sum();
             let back: Vec<u32> = listeners.iter().map(|(_, back)| *back.lock().expect("not poisoned")).collect();
-            held(
-                "faults",
-                "Service, NATS and homeserver killed (-9) one after another while two matches are played",
+            held("Service, NATS and homeserver killed (-9) one after another while two matches are played",
                 &format!(
                     "down for {downtimes:.1?}; {incidents} goals and status changes were written, and each was announced once in its \
                      room; {LISTENERS} listeners, which connected {back:?} times, missed none; {hooks} webhook deliveries \

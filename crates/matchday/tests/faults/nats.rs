@@ -69,9 +69,7 @@ async fn kill_under_load_loses_no_write() {
         leaderboards::verify_scores_and_payouts(&setting, &owner).await;
         assert_eq!(leaderboards::shown(&service, token).await.expect("a leaderboard"), leaderboards::expected(&owner).await);
         let outcome = load.finish(&service, &setting, &owner).await;
-        held(
-            "faults",
-            "NATS killed (-9) and restarted under load, with a result imported during the outage",
+        held("NATS killed (-9) and restarted under load, with a result imported during the outage",
             &format!(
                 "{outcome}, the slowest in {:.1?}, {}; NATS was down for {downtime:.1?}, and {messages} messages waited in the \
                  outbox; {settled:.1?} after it was back the result was in all scores and on the leaderboards, and its \
@@ -157,9 +155,7 @@ async fn pause_under_load_loses_no_write() {
         let settled = leaderboards::settled(&owner, Duration::from_mins(1)).await;
         leaderboards::verify_scores_and_payouts(&setting, &owner).await;
         let outcome = load.finish(&service, &setting, &owner).await;
-        held(
-            "faults",
-            "NATS paused (SIGSTOP) for 10 s under load, with a result imported during the pause",
+        held("NATS paused (SIGSTOP) for 10 s under load, with a result imported during the pause",
             &format!(
                 "{outcome}, the slowest in {:.1?}, {}; {messages} messages waited in the outbox; {settled:.1?} after NATS \
                  resumed the result was in all scores, and its coins were paid once",
@@ -206,9 +202,7 @@ async fn cluster_outage_under_load_loses_no_write() {
         let settled = leaderboards::settled(&owner, Duration::from_mins(1)).await;
         leaderboards::verify_scores_and_payouts(&setting, &owner).await;
         let outcome = load.finish(&service, &setting, &owner).await;
-        held(
-            "faults",
-            "NATS cluster of three servers: one killed, later all three, under load, with a result imported each time",
+        held("NATS cluster of three servers: one killed, later all three, under load, with a result imported each time",
             &format!(
                 "{outcome}, the slowest in {:.1?}, {}; with two servers left a result was in all scores {with_two:.1?} \
                  after the kill; with none, for {downtime:.1?}, {messages} messages waited in the outbox, and {settled:.1?} \

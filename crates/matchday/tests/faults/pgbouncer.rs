@@ -76,7 +76,6 @@ async fn processes_share_few_connections_and_survive_its_kill() {
         assert!(!log.iter().any(|line| prepared(&line)), "{log:#?}");
     }
     held(
-        "faults",
         "PgBouncer in transaction mode, in front of two processes, killed (-9) and restarted under load",
         &format!(
             "{most} connections to PostgreSQL for both processes; {}; 300 more acknowledged at each process within {back:.1?} of its \

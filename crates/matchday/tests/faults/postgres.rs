@@ -51,7 +51,6 @@ async fn kill_under_load_loses_no_write() {
     let outcome = load.finish(&service, &setting, &postgres.owner()).await;
     assert!(outcome.slowest < Duration::from_secs(12), "the slowest response took {:.1?}", outcome.slowest);
     held(
-        "faults",
         "PostgreSQL killed (-9, all its processes) and restarted under load",
         &format!(
             "{outcome}; reported not ready after {noticed:.1?}; {:.1?} without an acknowledgement; 300 more acknowledged \
@@ -109,7 +108,6 @@ async fn silent_connections_are_replaced() {
     load.wait_for_progress(300, Duration::from_secs(30)).await;
     let outcome = load.finish(&service, &postgres.setting(), &postgres.owner()).await;
     held(
-        "faults",
         "All open connections to PostgreSQL silent, new ones possible (the machine died, another took over its address)",
         &format!(
             "{outcome}; every read succeeded again after {reads:.1?} (request deadline 3 s); {:.1?} without an \
@@ -158,7 +156,6 @@ async fn network_cut_under_load_loses_no_write() {
     let slowest = slowest.max(outcome.slowest);
     assert!(slowest < Duration::from_secs(12), "the slowest response took {slowest:.1?}");
     held(
-        "faults",
         "Network between the service and PostgreSQL cut for 14 s without a reset, under load",
         &format!(
             "{outcome}; reported not ready after {noticed:.1?}; every response was 503 with Retry-After, the slowest in \

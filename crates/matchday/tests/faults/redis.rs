@@ -101,9 +101,7 @@ async fn run_with_fault(fault: Fault) {
         assert_eq!(board, leaderboards::expected(&owner).await);
         let outcome = load.finish(&service, &quiet, &owner).await;
         assert!(slowest_board < Duration::from_secs(5), "a leaderboard was refused only after {slowest_board:.1?}");
-        held(
-            "faults",
-            fault.description(),
+        held(fault.description(),
             &format!(
                 "{outcome}, the slowest in {:.1?}, {}; {logins} logins, the slowest in {slowest_login:.1?}; room leaderboards \
                  kept working, the large ones returned 503 within {slowest_board:.1?}; the first large one was available \

@@ -79,7 +79,6 @@ async fn fail_replica(outage: Duration) {
     let seen = watch.finish().await;
     let seconds = outage.as_secs();
     held(
-        "faults",
         "Streaming replica's replay paused, its processes stopped, then killed (-9) and restarted, under reads and writes",
         &format!(
             "each time for {seconds} s, read_max_lag {} s: {} writes at one process, {} lists read by their writers at another, none \

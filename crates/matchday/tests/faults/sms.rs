@@ -64,9 +64,7 @@ async fn second_provider_sends(behaviour: Behaviour, description: &str) {
         assert!(vonage.has_sent("+12024561004"));
         assert!(fast < Duration::from_secs(2), "the breaker avoids the wait: {fast:.1?}");
         assert!(slowest < Duration::from_secs(7), "{slowest:.1?}");
-        held(
-            "faults",
-            &format!("First SMS provider {description}"),
+        held(&format!("First SMS provider {description}"),
             &format!(
                 "the second provider sent all codes, the slowest in {slowest:.1?}; after three failures the circuit breaker \
                  skipped the first provider, and a code took {fast:.1?}"
@@ -103,9 +101,7 @@ async fn no_provider_sends(behaviour: Behaviour, description: &str) {
             assert!(back.elapsed() < Duration::from_secs(30), "codes are sent again");
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
-        held(
-            "faults",
-            &format!("Both SMS providers {description}"),
+        held(&format!("Both SMS providers {description}"),
             &format!(
                 "503 sms_unavailable with Retry-After, the slowest in {slowest:.1?}, and after three failures in \
                  {fast:.1?}; the first code was sent {:.1?} after the providers recovered (a breaker stays open for 15 s)",

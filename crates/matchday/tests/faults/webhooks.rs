@@ -63,7 +63,6 @@ async fn pending_retries_survive_nats_restart() {
         assert!(late.iter().all(|received| received.header("webhook-id") == late[0].header("webhook-id")));
         drop(worker);
         held(
-            "faults",
             "NATS killed (-9) while a webhook delivery waits for its retry, with a result imported during the outage",
             &format!(
                 "NATS was down for {downtime:.1?}; the delivery was retried {pause:.1?} after its first attempt (8 s \

@@ -169,9 +169,7 @@ async fn hostile_bytes_break_no_parser() {
         // Input that stayed valid may have published messages; wait until they are processed.
         app.published().await;
         let responses: Vec<String> = statuses.iter().map(|(status, count)| format!("{count} × {status}")).collect();
-        held(
-            "hostile",
-            "Arbitrary and damaged bytes as homeserver pushes, SMS delivery reports, bodies and headers",
+        held("Arbitrary and damaged bytes as homeserver pushes, SMS delivery reports, bodies and headers",
             &format!(
                 "{cases} rounds, responses: {}; no panic, no 5xx, no unsigned report accepted, and nothing stored from refused pushes",
                 responses.join(", ")

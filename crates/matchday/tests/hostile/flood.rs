@@ -116,9 +116,7 @@ async fn flood(idle: usize) {
         assert!(refusal_p99 < 3_000.0, "refused requests waited {refusal_p99} ms");
         assert!(watched.iter().all(|&time| time < 3_000.0), "health, readiness and metrics took {watched:?} ms");
         let [health, private, ready, metrics] = watched;
-        held(
-            "hostile",
-            &format!("{idle} idle connections, and {CLIENTS} clients competing for {SLOTS} request slots"),
+        held(&format!("{idle} idle connections, and {CLIENTS} clients competing for {SLOTS} request slots"),
             &format!(
                 "connected in {:.1} s; {good} requests admitted with p99 {p99} ms, {bad} refused with 503 and Retry-After (p50 {refusal_p50} ms, p99 {refusal_p99} ms); p99 of /healthz {health} ms, on the private listener /healthz {private} ms, /readyz {ready} ms, /metrics {metrics} ms",
                 connected.as_secs_f64()

@@ -84,9 +84,7 @@ async fn slow_clients_are_disconnected_without_delaying_others() {
         assert!(slowest < 10.0, "the last slow client was disconnected after {slowest} s");
         let (health, list, ready) = (percentile(&mut health, 99), percentile(&mut list, 99), percentile(&mut ready, 99));
         assert!(health < 1_000.0 && list < 1_000.0 && ready < 1_000.0, "health {health}, list {list}, ready {ready} ms");
-        held(
-            "hostile",
-            "500 concurrent clients that send headers or a body at one byte a second, or stop midway",
+        held("500 concurrent clients that send headers or a body at one byte a second, or stop midway",
             &format!(
                 "all disconnected, the last after {slowest:.1} s with a deadline of {} s; during the attack p99 of health {health} ms, of readiness {ready} ms, of a list {list} ms, none refused",
                 DEADLINE.as_secs()
@@ -133,9 +131,7 @@ async fn refused_request_keeps_connection_or_announces_close() {
         // The service does not drain a body above its limit.
         let head = post_in_two(&mut stream, "/api/auth/predictions", &vec![b' '; 100_000]).await;
         assert!(head.starts_with("http/1.1 401 ") && head.contains("connection: close"), "{head}");
-        held(
-            "hostile",
-            "Requests refused before their body arrived",
+        held("Requests refused before their body arrived",
             "the connection stays usable for the next request; if the body exceeds the limit that the service drains, the response announces that the connection closes",
         );
     })

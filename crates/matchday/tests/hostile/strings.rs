@@ -357,9 +357,7 @@ async fn hostile_strings_break_no_operation() {
         assert!(log.len() > sent, "every request has a log line");
         database.close().await;
         let statuses: Vec<String> = statuses.iter().map(|(status, count)| format!("{count} × {status}")).collect();
-        held(
-            "hostile",
-            "Hostile strings (SQL, logs, formats, paths, templates, odd text) in every parameter, header and field of every operation",
+        held("Hostile strings (SQL, logs, formats, paths, templates, odd text) in every parameter, header and field of every operation",
             &format!(
                 "{sent} requests with {} strings{} in {} places; responses: {}; each as documented, none 5xx; no table or catalogue row lost; {} log lines, each one line of JSON",
                 hostile_strings().len(),

@@ -169,9 +169,7 @@ async fn schema_change_under_load_fails_no_request() {
         assert_eq!((filled, is_made), (ROWS, true));
         db.close().await;
         assert!(during < Duration::from_secs(10), "a request took {during:?}");
-        held(
-            "upgrade",
-            "Columns added, an index created, rows backfilled and a column dropped on the user and prediction tables, under load",
+        held("Columns added, an index created, rows backfilled and a column dropped on the user and prediction tables, under load",
             &format!(
                 "{summary}; steps: {}; the slowest request took {during:.1?} during the change and {before:.1?} before it; a \
                  process of the old version starts on the new schema",
@@ -188,9 +186,7 @@ async fn schema_change_under_load_fails_no_request() {
             (Some(1), "matchday: the database lacks 1 migration: run `matchday migrate` first")
         );
         assert_eq!(setting.expect(&["migrate"], ""), "applied 1 migration");
-        held(
-            "upgrade",
-            "Process started on a database that lacks a migration",
+        held("Process started on a database that lacks a migration",
             "exits immediately with status 1 and one line: the database lacks 1 migration: run `matchday migrate` first",
         );
     })
@@ -227,9 +223,7 @@ async fn blocked_migration_lets_requests_pass() {
         let summary = acknowledged.verify_stored_once(&db, &setting, took).await;
         db.close().await;
         assert!(during < Duration::from_secs(8), "a request took {during:?}");
-        held(
-            "upgrade",
-            "Migration that needs a table locked by a long transaction, under load",
+        held("Migration that needs a table locked by a long transaction, under load",
             &format!(
                 "the table was locked for {held_for:.1?}; the migration gave up twice to let requests pass, and was applied \
                  once the table was free; the slowest request took {during:.1?} during the lock and {before:.1?} before it; \
@@ -287,9 +281,7 @@ async fn blocked_migration_is_logged_and_finally_fails() {
         assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), printed);
         assert_eq!(setting.expect(&["migrate", "status"], ""), "the database is up to date");
         db.close().await;
-        held(
-            "upgrade",
-            "`matchday migrate` while another transaction locks a table that it needs",
+        held("`matchday migrate` while another transaction locks a table that it needs",
             &format!(
                 "logs one line per attempt ({} here), and applied both migrations once the table was free; without success \
                  within database.migration_patience it exits with status 1 and names the migration",

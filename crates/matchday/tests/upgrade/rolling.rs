@@ -74,7 +74,6 @@ async fn rolling_restart(mode: Mode, rounds: usize) {
         };
         let times = if rounds == 1 { "once".to_owned() } else { format!("{rounds} times") };
         held(
-            "upgrade",
             &format!(
                 "Two processes behind {balancer}, each stopped with SIGTERM and restarted in turn, {times}, under load"
             ),

@@ -72,9 +72,7 @@ async fn upgrade_from_old_version_fails_no_request() {
         let summary = acknowledged.verify_stored_once(&db, &new, took).await;
         db.close().await;
         drop(started);
-        held(
-            "upgrade",
-            &format!("Upgrade from {revision} to this version under load: two old processes, `matchday migrate`, two new processes added, the old ones stopped"),
+        held(&format!("Upgrade from {revision} to this version under load: two old processes, `matchday migrate`, two new processes added, the old ones stopped"),
             &format!(
                 "the old version {known}, the new one {applied}{}; an old process restarted after the migration served \
                  requests; {summary}",

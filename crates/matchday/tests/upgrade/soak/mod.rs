@@ -153,7 +153,7 @@ async fn soak(options: &PgConnectOptions, synapse: &Synapse, minutes: u64) {
         rate(),
         if binary.is_some() { "release build" } else { "debug build" }
     );
-    held("soak", &what, &summary(&samples, &traffic));
+    held(&what, &summary(&samples, &traffic));
 }
 
 /// Imports all matches with these results, by match.
