@@ -8,6 +8,8 @@ mod operators;
 mod payouts;
 mod streaks;
 
+use std::fmt::Debug;
+
 use proptest::{strategy::Strategy, test_runner::Config, test_runner::TestRunner};
 use serde_json::{Value, json};
 use tokio::{runtime::Runtime, task::block_in_place};
@@ -28,11 +30,11 @@ async fn assert_clean(app: &TestApp) {
 }
 
 /// Checks many values on one app. A check has users and matches of its own.
-fn check_cases<T>(
+fn check_cases<T: Debug>(
     settings: &[(&str, &str)],
     config: Config,
     values: impl Strategy<Value = T>,
-    check: impl AsyncFn(&TestApp, &T),
+    check: &impl AsyncFn(&TestApp, &T),
 ) {
     let runtime = Runtime::new().expect("a runtime");
     runtime.block_on(TestApp::run_with(settings, async |app| {

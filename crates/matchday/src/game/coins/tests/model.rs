@@ -375,8 +375,8 @@ async fn check_concurrent_steps(app: &TestApp, steps: &[Step]) {
 #[test]
 fn any_sequence_matches_the_model() {
     let config = ProptestConfig { cases: 40, max_shrink_iters: 200, ..ProptestConfig::default() };
-    check_cases(&[], config, vec(any_step(), 1..80), async |app, steps| {
-        check_against_model(app, &steps).await;
+    check_cases(&[], config, vec(any_step(), 1..80), &async |app, steps| {
+        check_against_model(app, steps).await;
         assert_clean(app).await;
     });
 }
@@ -384,8 +384,8 @@ fn any_sequence_matches_the_model() {
 #[test]
 fn any_interleaving_keeps_the_ledger_consistent() {
     let config = ProptestConfig { cases: 30, max_shrink_iters: 50, ..ProptestConfig::default() };
-    check_cases(&[], config, vec(any_step(), 20..200), async |app, steps| {
-        check_concurrent_steps(app, &steps).await;
+    check_cases(&[], config, vec(any_step(), 20..200), &async |app, steps| {
+        check_concurrent_steps(app, steps).await;
         assert_clean(app).await;
     });
 }

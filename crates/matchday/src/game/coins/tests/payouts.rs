@@ -223,7 +223,7 @@ async fn check_payouts_after_steps(app: &TestApp, steps: &[Step]) {
 #[test]
 fn any_history_leaves_users_with_the_amount_due() {
     let config = ProptestConfig { cases: 24, max_shrink_iters: 100, ..ProptestConfig::default() };
-    check_cases(&PAYING, config, vec(any_step(), 1..30), async |app, steps| {
-        check_payouts_after_steps(app, &steps).await
+    check_cases(&PAYING, config, vec(any_step(), 1..30), &async |app, steps| {
+        check_payouts_after_steps(app, steps).await;
     });
 }
