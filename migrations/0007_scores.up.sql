@@ -92,8 +92,9 @@ create function score_scopes(tournament_id bigint, start_time timestamptz, round
 -- Points of each user for each result that gives points. A result counts the content that a prediction had at the start
 -- of the match as known then, or when the result was recorded, if that was earlier. A revision counts from `made_at`
 -- (exclusive) to `replaced_at` (inclusive), so at most one row is joined. The match is compared twice. The plain equality
--- prunes partitions; without it, the planner may read all revisions of a user. The `case` is null for a prediction whose
--- latest revision counts: PostgreSQL then skips the lookup, which is needed for few predictions.
+-- prunes partitions; without it, the planner may read all revisions of a user. The match is that of the prediction, so that
+-- a condition on matches prunes too. The `case` is null for a prediction whose latest revision counts: PostgreSQL then skips
+-- the lookup, which is needed for few predictions.
 create view result_points as
     select c.event_id, c.revision, c.user_id,
            prediction_points(
@@ -103,7 +104,7 @@ create view result_points as
            case when c.home_goals = c.home_score and c.away_goals = c.away_score then 1 else 0 end as exact,
            case when c.prediction = pick_of(c.home_score, c.away_score) then 1 else 0 end as correct
     from (
-        select r.event_id, r.revision, r.home_score, r.away_score, r.advanced, r.is_knockout, r.multiplier, p.user_id,
+        select p.event_id, r.revision, r.home_score, r.away_score, r.advanced, r.is_knockout, r.multiplier, p.user_id,
                s.outcome, s.difference, s.exact, s.margin_within, s.margin_points, s.stake, s.advances as rule_advances,
                case when l.revision is null then p.prediction else l.prediction end as prediction,
                case when l.revision is null then p.home_goals else l.home_goals end as home_goals,

@@ -434,6 +434,37 @@ async fn shows_points(user: &TestUser<'_>, league: &Value) {
     .await;
 }
 
+/// The live stream asks for the ranks of all listeners at once.
+#[tokio::test]
+async fn league_is_read_once_for_all_of_its_members() {
+    const MEMBERS: i64 = 600;
+    TestApp::run(async |app| {
+        let tournament = tournament(app, &app.fixtures()).await;
+        let owner = app.user().await;
+        let league = create(&owner, tournament, &json!({"max_members": 700})).await;
+        for statement in [
+            "insert into users (user_id, created_at, username, username_is_generated) overriding system value
+             select n, now(), 'member' || n, false from generate_series($2 + 1, $2 + $3) n where $1 > 0",
+            "insert into league_members (user_id, league_id, joined_at)
+             select n, $1, now() from generate_series($2 + 1, $2 + $3) n",
+            "update leagues set member_count = $3 + 1, members_version = members_version + $3 where id = $1 and owner_id = $2",
+        ] {
+            let query = sqlx::query(statement).bind(league["id"].as_i64()).bind(owner.id).bind(MEMBERS);
+            query.execute(app.owner()).await.expect("inserted");
+        }
+        let users: Vec<UserId> = (owner.id.0..=owner.id.0 + MEMBERS).map(UserId).collect();
+        let reported = std::sync::Mutex::new(Vec::new());
+        let report = |ranks: Vec<_>| reported.lock().expect("unpoisoned").push(ranks.len());
+        let wanted = Wanted { tournaments: None, only_large: false };
+        app.app.leagues.ranks_of(&users, wanted, &report).await.expect("ranks");
+        let mut reported = reported.into_inner().expect("unpoisoned");
+        reported.retain(|&ranks| ranks > 0);
+        assert_eq!(reported, [users.len()]);
+        app.published().await;
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn large_table_is_copied_only_after_changes() {
     TestApp::run_with(&LARGE, async |app| {

@@ -43,7 +43,7 @@ use crate::{
 
 /// Numbers of users that a page of a room's predictions examines, step by step, until the page is full. The first step
 /// suffices for a room in which every second member has a prediction.
-const CANDIDATES: [i64; 3] = [200, 800, 3_200];
+const CANDIDATES: [i64; 2] = [200, 800];
 
 /// Maximum number of a match's predictions that a page of predictions with one pick examines. Such a page can thus be
 /// short, or even empty, and still have a next one.
