@@ -129,6 +129,7 @@ nightly *PARTS: _own
 stale:
     #!/usr/bin/env bash
     set -euo pipefail
+    shopt -s nullglob
     failed=0
     for result in docs/nightly/*.json; do
         revision=$(sed -nE 's/^  "revision": "([0-9a-f]+).*/\1/p' "$result")
