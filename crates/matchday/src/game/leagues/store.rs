@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use platform::{database, encryption::Encrypted};
+use platform::{database, encryption::Encrypted, shards::Ranges};
 use sqlx::{PgConnection, PgExecutor, PgPool};
 use time::OffsetDateTime;
 use web::{
@@ -980,6 +980,7 @@ pub(super) struct RoundScore {
 /// after the time of each; see `timed_scores.sql`. Predictions and answers of a round are separate rows.
 pub(super) async fn timed_scores(
     executor: impl PgExecutor<'_>,
+    shards: &Ranges,
     users: &[i64],
     starts: &[OffsetDateTime],
     wanted: &TimedRounds,
@@ -992,6 +993,7 @@ pub(super) async fn timed_scores(
         &wanted.rounds,
         &wanted.after,
         &wanted.until,
+        shards.only(users),
     )
     .fetch_all(executor)
     .await?;

@@ -2,6 +2,10 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use platform::{
+    Core,
+    shards::{Ranges, Shards},
+};
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
 use time::{Duration, OffsetDateTime};
@@ -37,6 +41,9 @@ pub(super) struct Outline {
     /// Replaces the scopes for a league that counts matches by time. Such a league has no copy.
     #[serde(skip)]
     timed: Option<Timed>,
+    /// By which Citus finds the members of such a league.
+    #[serde(skip)]
+    shards: Ranges,
 }
 
 /// Scores of a league that counts matches by time. A member has the scores of tournaments and rounds that begin after the
@@ -99,7 +106,13 @@ impl Timed {
         timed
     }
 
-    async fn sums(&self, db: &PgPool, members: &[Member], latest: Option<i16>) -> sqlx::Result<Vec<MemberScore>> {
+    async fn sums(
+        &self,
+        db: &PgPool,
+        shards: &Ranges,
+        members: &[Member],
+        latest: Option<i16>,
+    ) -> sqlx::Result<Vec<MemberScore>> {
         let mut sums = vec![MemberScore::default(); members.len()];
         let Some(earliest) = members.iter().map(|(_, start)| *start).min() else { return Ok(sums) };
         let (users, starts): (Vec<i64>, Vec<OffsetDateTime>) =
@@ -130,7 +143,7 @@ impl Timed {
                 after: rounds.iter().map(|round| from(round.after)).collect(),
                 until: rounds.iter().map(|round| round.until).collect(),
             };
-            for row in store::timed_scores(db, &users, &starts, &wanted).await? {
+            for row in store::timed_scores(db, shards, &users, &starts, &wanted).await? {
                 let Some(sum) = sums.get_mut(row.at) else { continue };
                 sum.all += row.score;
                 if row.round.is_some() && row.round == latest {
@@ -149,12 +162,13 @@ type Counted = (Vec<TournamentId>, Option<i16>, Option<OffsetDateTime>, bool, Op
 /// Outlines, which most leagues share.
 pub(super) struct Outlines {
     db: PgPool,
+    shards: Shards,
     kept: Recent<Counted, Arc<Outline>>,
 }
 
 impl Outlines {
-    pub(super) fn new(db: PgPool) -> Self {
-        Self { db, kept: Recent::new(KEPT_OUTLINES) }
+    pub(super) fn new(core: &Core) -> Self {
+        Self { db: core.db.clone(), shards: core.shards.clone(), kept: Recent::new(KEPT_OUTLINES) }
     }
 
     /// Returns the matches that count for a table, and when they were read.
@@ -165,7 +179,11 @@ impl Outlines {
         age: Age,
     ) -> sqlx::Result<(Arc<Outline>, ReadAt)> {
         let counted = (league.tournaments.clone(), league.from_round, league.from, league.is_exact(), round);
-        self.kept.get(&counted, age, async { Ok(Arc::new(outline(&self.db, league, round).await?)) }).await
+        let read = async {
+            let shards = self.shards.get(&mut *self.db.acquire().await?).await?.clone();
+            Ok(Arc::new(Outline { shards, ..outline(&self.db, league, round).await? }))
+        };
+        self.kept.get(&counted, age, Box::pin(read)).await
     }
 }
 
@@ -202,7 +220,8 @@ pub(super) async fn outline(db: &PgPool, league: &League, round: Option<i16>) ->
     let latest_scopes = scopes_of(&|of| Some(of) == latest);
     let has_tournaments = round.is_none() && league.from_round.is_none();
     let timed = league.is_exact().then(|| Timed::new(&rounds, round, has_tournaments, latest));
-    Ok(Outline { round, round_complete, latest, has_results, scopes, latest_scopes, timed })
+    let shards = Ranges::default();
+    Ok(Outline { round, round_complete, latest, has_results, scopes, latest_scopes, timed, shards })
 }
 
 /// Sums the scores of these members, in their order. Members without a score have zeros.
@@ -212,7 +231,7 @@ pub(super) async fn sum(
     members: &[Member],
 ) -> sqlx::Result<Vec<(UserId, MemberScore)>> {
     if let Some(timed) = &outline.timed {
-        let sums = timed.sums(db, members, outline.latest).await?;
+        let sums = timed.sums(db, &outline.shards, members, outline.latest).await?;
         return Ok(members.iter().zip(sums).map(|((user, _), sum)| (*user, sum)).collect());
     }
     let users: Vec<i64> = members.iter().map(|(user, _)| user.0).collect();

@@ -135,7 +135,7 @@ async fn predictions_are_read_only_in_the_round_of_the_start() {
         let mut connection = app.owner().acquire().await.expect("a connection");
         for statement in [
             format!(
-                "prepare timed (bigint[], timestamptz[], bigint[], smallint[], timestamptz[], timestamptz[]) as {}",
+                "prepare timed (bigint[], timestamptz[], bigint[], smallint[], timestamptz[], timestamptz[], bigint[]) as {}",
                 include_str!("timed_scores.sql")
             ),
             format!(
@@ -151,7 +151,7 @@ async fn predictions_are_read_only_in_the_round_of_the_start() {
             sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut *connection).await.expect("executed");
         }
         let arguments: String = sqlx::query_scalar(
-            "select format('%L, %L, %L, %L, %L, %L', users, starts, tournaments, rounds, after, until) from arguments",
+            "select format('%L, %L, %L, %L, %L, %L, null', users, starts, tournaments, rounds, after, until) from arguments",
         )
         .fetch_one(&mut *connection)
         .await

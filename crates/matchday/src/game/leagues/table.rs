@@ -129,7 +129,7 @@ pub(super) struct Tables {
 
 impl Tables {
     pub(super) fn new(core: &Core, redis: ConnectionManager, prefix: &str, large_from: u16) -> Self {
-        let outlines = Arc::new(Outlines::new(core.db.clone()));
+        let outlines = Arc::new(Outlines::new(core));
         Self {
             db: core.db.clone(),
             large: LargeTables::new(core, redis, prefix, Arc::clone(&outlines)),
