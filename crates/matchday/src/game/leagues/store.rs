@@ -163,7 +163,7 @@ pub(super) async fn public(
         "where l.id = any (array(
              select p.id from leagues p
              where p.visibility = 'public' and ($3::text is null or lower(p.name) like lower($3))
-               and (p.owner_id not in (select unnest($2::bigint[]))
+               and (p.owner_id not in (select b.blocked from unnest($2::bigint[]) as b (blocked))
                     or p.id in (select j.league_id from league_members j where j.user_id = $1))
              order by p.id desc limit $4 offset $5))
          order by l.id desc",

@@ -996,7 +996,7 @@ pub(super) async fn list(
          where e.id = $1
            and p.user_id > $2 and p.user_id <= $6
            and ($3::text is null or case when l.revision is null then p.prediction else l.prediction end = $3)
-           and p.user_id not in (select unnest($4::bigint[]))
+           and p.user_id not in (select b.blocked from unnest($4::bigint[]) as b (blocked))
          order by p.user_id
          limit $5",
         event.0,
@@ -1031,7 +1031,7 @@ pub(super) async fn list_of_users(
          where e.id = $1
            and p.user_id = any($2)
            and ($3::text is null or case when l.revision is null then p.prediction else l.prediction end = $3)
-           and p.user_id not in (select unnest($4::bigint[]))
+           and p.user_id not in (select b.blocked from unnest($4::bigint[]) as b (blocked))
          order by p.user_id
          limit $5",
         event.0,

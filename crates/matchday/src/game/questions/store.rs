@@ -261,7 +261,7 @@ pub(super) async fn list_answers(
         r#"select a.user_id as "user_id: UserId", u.username, u.name, u.shows_name, u.avatar_key as "avatar: AvatarKey",
                   a.value, a.created_at
            from answers a join users u on u.user_id = a.user_id and u.user_id > $2
-           where a.question_id = $1 and a.user_id > $2 and a.user_id not in (select unnest($3::bigint[]))
+           where a.question_id = $1 and a.user_id > $2 and a.user_id not in (select b.blocked from unnest($3::bigint[]) as b (blocked))
            order by a.user_id limit $4"#,
         question.0,
         after.map_or(0, Cursor::id),
